@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 
@@ -94,13 +94,10 @@ def does_not_start(error: type[errors.LocalKafkaError], words: str | None = None
     return raised.value
 
 
-@pytest.mark.parametrize("arguments", [{"nodes": 0}, {"nodes": 2}, {"kafka_version": "2.8.0"}])
-def test_arguments_that_make_no_cluster(arguments: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=re.escape(str(*arguments.values()))):
-        LocalKafka(**arguments)
-
-
-def test_not_open() -> None:
+def test_arguments_that_make_no_cluster_and_one_that_is_not_open() -> None:
+    for arguments in ({"nodes": 0}, {"nodes": 2}, {"kafka_version": "2.8.0"}):
+        with pytest.raises(ValueError, match=re.escape(str(*arguments.values()))):
+            LocalKafka(**arguments)
     kafka = LocalKafka()
     for use in (lambda: kafka.dir, lambda: kafka.kill(1), lambda: kafka.create_topic("t", 1)):
         with pytest.raises(errors.LocalKafkaError):
@@ -108,22 +105,13 @@ def test_not_open() -> None:
     kafka.close()
 
 
-@pytest.mark.parametrize(
-    ("error", "what"),
-    [
+def test_a_process_that_has_no_more_of_something(java: FakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
+    for error, what in (
         (OSError(errno.EMFILE, os.strerror(errno.EMFILE)), "open files"),
-        (RuntimeError("can't start new thread"), "threads"),
-        (MemoryError(), "memory"),
-    ],
-)
-def test_a_process_that_has_no_more_of_something(
-    java: FakeJava, monkeypatch: pytest.MonkeyPatch, error: Exception, what: str
-) -> None:
-    def start(*command: object, **settings: object) -> None:
-        raise error
-
-    monkeypatch.setattr(cluster, "LeashedProcess", start)
-    does_not_start(errors.HostExhausted, f"no more {what}: .* Raise that limit")
+        (RuntimeError("can't start new thread"), "threads"), (MemoryError(), "memory"),
+    ):  # fmt: skip
+        monkeypatch.setattr(cluster, "LeashedProcess", Mock(side_effect=error))
+        does_not_start(errors.HostExhausted, f"no more {what}: .* Raise that limit")
 
 
 @pytest.mark.parametrize(

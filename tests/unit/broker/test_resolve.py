@@ -50,10 +50,8 @@ class FakeIvy:
         self.will()
 
     def will(self, names: list[str] = NAMES, says: str = "", status: int = 0, takes_seconds: float = 0) -> None:
-        calls = str(self.call_file)
-        self.script.write_text(
-            FAKE_IVY.format(calls=calls, names=names, says=says, status=status, takes_seconds=takes_seconds)
-        )
+        given = {"names": names, "says": says, "status": status, "takes_seconds": takes_seconds}
+        self.script.write_text(FAKE_IVY.format(calls=str(self.call_file), **given))
 
     def __call__(self) -> list[str | Path]:
         return [sys.executable, self.script]

@@ -139,25 +139,17 @@ def test_an_ended_process_has_no_start_time_even_as_a_zombie(by_proc: bool) -> N
     assert identify(child.pid) is None
 
 
-@pytest.mark.parametrize(
-    ("number", "error", "words"),
-    [
+def test_an_error_of_the_system_in_a_folder_and_what_java_says_of_a_full_disk() -> None:
+    for number, error, words in (
         (errno.ENOSPC, DiskFull, "no space left .* in /some/where"),
         (errno.EDQUOT, DiskFull, "no space left .* in /some/where"),
         (errno.ENOTDIR, DirectoryUnusable, "cannot be used by the local broker: .*irectory"),
-        # No matter of the folder.
-        (errno.EMFILE, OSError, "Too many open files"),
-    ],
-)
-def test_an_error_of_the_system_in_a_folder(number: int, error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words) as raised, writing_to(Path("/some/where")):
-        raise OSError(number, os.strerror(number))
-    if isinstance(raised.value, DiskFull):
-        assert raised.value.directory == "/some/where"
-        assert isinstance(raised.value.__cause__, OSError)
-
-
-def test_what_java_says_of_a_full_disk() -> None:
+        (errno.EMFILE, OSError, "Too many open files"),  # no matter of the folder
+    ):
+        with pytest.raises(error, match=words) as raised, writing_to(Path("/some/where")):
+            raise OSError(number, os.strerror(number))
+        if isinstance(raised.value, DiskFull):
+            assert raised.value.directory == "/some/where" and isinstance(raised.value.__cause__, OSError)
     assert tells_of_full_disk("ERROR Error while writing\njava.io.IOException: No space left on device")
     assert tells_of_full_disk(
         "java.lang.InternalError: a fault occurred in a recent unsafe memory access operation in compiled Java code"
@@ -184,18 +176,14 @@ def test_below_the_ephemeral_range() -> None:
     assert lowest > ports.HIGHEST_PORT or highest < ports.LOWEST_PORT
 
 
-@pytest.mark.parametrize(
-    ("output", "major"),
-    [
-        ('openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment (build 17.0.15+6)', 17),
-        ('java version "1.8.0_392"', 8), ('openjdk version "21-ea" 2023-09-19', 21),
-        ('java version "25" 2025-09-16 LTS', 25),
-        ('Picked up JAVA_TOOL_OPTIONS: -Dx=9\nopenjdk version "11.0.2" 2019-01-15', 11),
-        ("The operation couldn't be completed. Unable to locate a Java Runtime.", None), ("", None),
-    ],
-)  # fmt: skip
-def test_major_version(output: str, major: int | None) -> None:
-    assert parse_java_major(output) == major
+def test_major_version() -> None:
+    said = {
+        'openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment (build 17.0.15+6)': 17,
+        'java version "1.8.0_392"': 8, 'openjdk version "21-ea" 2023-09-19': 21, 'java version "25" 2025-09-16 LTS': 25,
+        'Picked up JAVA_TOOL_OPTIONS: -Dx=9\nopenjdk version "11.0.2" 2019-01-15': 11,
+        "The operation couldn't be completed. Unable to locate a Java Runtime.": None, "": None,
+    }  # fmt: skip
+    assert {output: parse_java_major(output) for output in said} == said
 
 
 def test_java_home_wins_over_the_path(tmp_path: Path) -> None:
@@ -235,7 +223,7 @@ ONE = [Node(1, 21001, 21002)]
 THREE = [Node(1, 21001, 21002), Node(2, 21003, 21004), Node(3, 21005, 21006)]
 
 
-def test_a_node_of_three() -> None:
+def test_a_node_of_three_and_internal_topics_that_fit_the_cluster() -> None:
     expected = {
         "process.roles": "broker,controller", "node.id": "2", "log.dirs": "/data/2",
         "controller.quorum.voters": "1@127.0.0.1:21002,2@127.0.0.1:21004,3@127.0.0.1:21006",
@@ -243,18 +231,12 @@ def test_a_node_of_three() -> None:
         "advertised.listeners": "PLAINTEXT://127.0.0.1:21003", "auto.create.topics.enable": "false",
     }  # fmt: skip
     assert expected.items() <= server_settings(THREE[1], THREE, Path("/data/2"), {}).items()
-
-
-@pytest.mark.parametrize(("cluster", "replicas", "min_isr"), [(ONE, "1", "1"), (THREE, "3", "2")])
-def test_internal_topics_fit_the_cluster(cluster: list[Node], replicas: str, min_isr: str) -> None:
-    settings = server_settings(cluster[0], cluster, Path("/data"), {})
-    assert settings["offsets.topic.replication.factor"] == replicas
-    for topic in ("transaction.state.log", "share.coordinator.state.topic"):
-        assert settings[f"{topic}.replication.factor"] == replicas
-        assert settings[f"{topic}.min.isr"] == min_isr
-
-
-def test_what_the_cluster_computes_is_not_overridden() -> None:
+    for cluster, replicas, min_isr in ((ONE, "1", "1"), (THREE, "3", "2")):
+        settings = server_settings(cluster[0], cluster, Path("/data"), {})
+        assert settings["offsets.topic.replication.factor"] == replicas
+        for topic in ("transaction.state.log", "share.coordinator.state.topic"):
+            of_topic = settings[f"{topic}.replication.factor"], settings[f"{topic}.min.isr"]
+            assert of_topic == (replicas, min_isr)
     for name in COMPUTED_SETTINGS:
         with pytest.raises(ValueError, match=re.escape(name)):
             server_settings(ONE[0], ONE, Path("/data"), {name: "1"})
@@ -282,9 +264,7 @@ def java_properties(text: str) -> dict[str, str]:
 
 
 def unescape(text: str) -> str:
-    units = re.sub(
-        r"\\(u[0-9a-f]{4}|.)", lambda m: chr(int(m[1][1:], 16)) if m[1][0] == "u" and len(m[1]) == 5 else m[1], text
-    )
+    units = re.sub(r"\\u([0-9a-f]{4})|\\(.)", lambda m: chr(int(m[1], 16)) if m[1] else m[2], text)
     return units.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
 
 
@@ -314,17 +294,14 @@ def test_an_answer_cut_short(answer: bytes) -> None:
         requests.fetch_metadata(("127.0.0.1", port), None, 5)
 
 
-@pytest.mark.parametrize(
-    ("answer", "error", "words"),
-    [
+def test_a_refusal_carries_the_brokers_words() -> None:
+    for answer, error, words in (
         (sized(CREATED + b"\0\x24" + b"\0\x06exists"), LocalKafkaError, "'t' was not created: error 36, exists"),
         # It says enough, and is cut short all the same.
         (sized(CREATED + b"\0\0" + b"\xff\xff", cut=1), ConnectionError, None),
-    ],
-)
-def test_a_refusal_carries_the_brokers_words(answer: bytes, error: type[Exception], words: str | None) -> None:
-    with peer(answers(answer)) as port, pytest.raises(error, match=words):
-        requests.create_topic(("127.0.0.1", port), "t", 1, 1, {}, 5)
+    ):
+        with peer(answers(answer)) as port, pytest.raises(error, match=words):
+            requests.create_topic(("127.0.0.1", port), "t", 1, 1, {}, 5)
 
 
 @pytest.mark.parametrize("behaviour", [says_nothing, drips(b"\0\0\4\0", b"\0")], ids=["silent", "single bytes"])

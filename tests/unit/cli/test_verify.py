@@ -86,9 +86,7 @@ def test_all_is_there(cluster: ReadableCluster, run: Run) -> None:
     assert cluster.committed == [False, False]
 
 
-def test_what_is_missing_and_what_is_altered_is_named_with_its_receipt(
-    folder: Path, cluster: ReadableCluster, run: Run
-) -> None:
+def test_what_is_missing_or_altered_is_named_with_its_receipt(folder: Path, cluster: ReadableCluster, run: Run) -> None:
     del cluster.partitions["t", 0].there[43:45]
     cluster.partitions["t", 1].there[5] = cluster.partitions["t", 1].there[5]._replace(value=b"other")
     status, said = run()

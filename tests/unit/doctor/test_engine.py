@@ -8,6 +8,7 @@ import re
 import socket
 import threading
 import time
+from copy import copy
 
 import pytest
 
@@ -225,18 +226,17 @@ def test_a_read_skips_what_needs_a_cluster_without_one(options: dict[str, str]) 
     assert "group acl" not in findings(examine_read(of_a_read(**options)))
 
 
-def of_a_write(**more: str) -> SinkConfig:
-    return sink_config({"kafka.bootstrap.servers": "b:9092", "topic": "t", **more})
+UNREACHABLE = BrokersUnreachable(bootstrap_servers="b:9092", waited_ms=5, last_error="b:9092: Connection refused")
 
 
-def unreachable() -> BrokersUnreachable:
-    return BrokersUnreachable(bootstrap_servers="b:9092", waited_ms=5, last_error="b:9092: Connection refused")
+def of_a_write() -> SinkConfig:
+    return sink_config({"kafka.bootstrap.servers": "b:9092", "topic": "t"})
 
 
 def test_the_first_failure_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Report((Verdict("dns", "b:9092", ok("")), Verdict("tcp", "b:9092", failed("nothing listens", "check it"))))
     monkeypatch.setattr(engine, "examine_hosts", lambda of_a_write: found)
-    error = unreachable()
+    error = copy(UNREACHABLE)
     look_at_hosts(error, of_a_write().producer)
     assert (error.step, error.where, error.remedy) == ("tcp", "b:9092", "check it")
     happened, data, advice = error.parts()
@@ -245,13 +245,13 @@ def test_the_first_failure_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> N
     assert "`pykafka check --bootstrap-servers b:9092`." in advice
     assert advice.endswith("To outlast a longer outage, raise kafka.max.block.ms.")
     assert "Check kafka.bootstrap.servers, and" not in str(error)
-    assert data == unreachable().parts().data
+    assert data == UNREACHABLE.parts().data
 
 
 @pytest.mark.parametrize(
     "lack", [None, RuntimeError("can't start new thread"), OSError(errno.EMFILE, "files"), MemoryError()]
 )
-def test_brokers_that_are_back_or_not_looked_at_leave_the_error_as_it_was(
+def test_an_error_stays_if_brokers_are_back_or_not_seen(
     monkeypatch: pytest.MonkeyPatch, lack: Exception | None
 ) -> None:
     def examine(of_a_write: object) -> Report:
@@ -260,9 +260,9 @@ def test_brokers_that_are_back_or_not_looked_at_leave_the_error_as_it_was(
         return Report((Verdict("dns", "b:9092", ok("")),))
 
     monkeypatch.setattr(engine, "examine_hosts", examine)
-    error = unreachable()
+    error = copy(UNREACHABLE)
     look_at_hosts(error, of_a_write().producer)
-    assert str(error) == str(unreachable())
+    assert str(error) == str(UNREACHABLE)
     # Others are not looked at.
     monkeypatch.delattr(engine, "examine_hosts")
     look_at_hosts(TopicNotFound(topic="t", waited_ms=1), of_a_write().producer)

@@ -203,9 +203,8 @@ def test_a_secret_among_the_settings_is_shown_by_neither_side() -> None:
 WEEK_MINUTES, WEEK_MS = "10080", "604800000"
 
 
-@pytest.mark.parametrize(
-    ("offsets_minutes", "ids_ms", "status", "words"),
-    [
+def test_how_long_brokers_remember_what_is_committed() -> None:
+    for offsets_minutes, ids_ms, status, words in (
         (WEEK_MINUTES, WEEK_MS, OK, "offsets.retention.minutes=10080, transactional.id.expiration.ms=604800000"),
         ("10079", WEEK_MS, WARNING, "10079 minutes after the last"),
         (WEEK_MINUTES, "604799999", WARNING, "raise transactional.id.expiration.ms"),
@@ -215,14 +214,10 @@ WEEK_MINUTES, WEEK_MS = "10080", "604800000"
         (WEEK_MINUTES, "900001", WARNING, "StateExpired"),
         (None, WEEK_MS, SKIPPED, "CLUSTER DESCRIBE_CONFIGS"),
         (WEEK_MINUTES, None, SKIPPED, "CLUSTER DESCRIBE_CONFIGS"),
-    ],
-)
-def test_how_long_brokers_remember_what_is_committed(
-    offsets_minutes: str | None, ids_ms: str | None, status: Status, words: str
-) -> None:
-    finding = judging.retention(offsets_minutes, ids_ms, 900_000)
-    assert finding.status is status
-    assert words in finding.found + finding.remedy
+    ):
+        finding = judging.retention(offsets_minutes, ids_ms, 900_000)
+        assert finding.status is status
+        assert words in finding.found + finding.remedy
 
 
 CONFIG = sink_config({"kafka.bootstrap.servers": "b:9092", "topic": "t"})
@@ -234,9 +229,8 @@ def state_topic(name: str, replicas: int = 3, code: int = 0) -> TopicMetadata:
     return TopicMetadata(code, name, uuid.UUID(int=1), () if code else partitions, -1)
 
 
-@pytest.mark.parametrize(
-    ("replicas", "code", "values", "config_code", "status", "found"),
-    [
+def test_topics_of_state() -> None:
+    for replicas, code, values, config_code, status, found in (
         (3, 0, SAFE, 0, OK, "__transaction_state has replication factor 3"),
         (3, UNKNOWN, {}, 0, OK, "__transaction_state is not created yet"),
         (1, 0, SAFE | {MIN_ISR: "1"}, 0, WARNING, "__transaction_state has one replica: if it loses"),
@@ -245,20 +239,16 @@ def state_topic(name: str, replicas: int = 3, code: int = 0) -> TopicMetadata:
         (1, 0, {}, TOPIC_DENIED, WARNING, "twice; not seen: the settings of __transaction_state"),
         (3, 0, {}, TOPIC_DENIED, SKIPPED, "does not show the settings of __transaction_state"),
         (3, TOPIC_DENIED, {}, 0, SKIPPED, "does not show __transaction_state (TOPIC_AUTHORIZATION_FAILED (error 29))"),
-    ],
-)
-def test_topics_of_state(
-    replicas: int, code: int, values: dict[str, str], config_code: int, status: Status, found: str
-) -> None:
-    offsets, transactions = STATE_TOPICS
-    topics = [state_topic(offsets), state_topic(transactions, replicas, code)]
-    configs = [TopicConfigs(offsets, 0, SAFE), TopicConfigs(transactions, config_code, values)]
-    finding = judging.state_topics(topics, configs, CONFIG)
-    assert (finding.status, found in finding.found) == (status, True), finding
-    if status is SKIPPED:
-        assert "DESCRIBE_CONFIGS" in finding.remedy
-    if status is WARNING:
-        assert f"3 replicas, {MIN_ISR}=2 and {UNCLEAN}=false" in finding.remedy
+    ):
+        offsets, transactions = STATE_TOPICS
+        topics = [state_topic(offsets), state_topic(transactions, replicas, code)]
+        configs = [TopicConfigs(offsets, 0, SAFE), TopicConfigs(transactions, config_code, values)]
+        finding = judging.state_topics(topics, configs, CONFIG)
+        assert (finding.status, found in finding.found) == (status, True), finding
+        if status is SKIPPED:
+            assert "DESCRIBE_CONFIGS" in finding.remedy
+        if status is WARNING:
+            assert f"3 replicas, {MIN_ISR}=2 and {UNCLEAN}=false" in finding.remedy
 
 
 EVERYTHING = {api.key: (0, api.max_version) for api in APIS}
@@ -267,38 +257,30 @@ KAFKA_2_1 = {0: (0, 7), 3: (0, 7), 18: (0, 2), 22: (0, 1), 10: (0, 2), 9: (0, 5)
 KAFKA_2_8 = KAFKA_2_1 | {0: (0, 9), 3: (0, 11), 18: (0, 3), 22: (0, 4), 10: (0, 3), 9: (0, 7), 61: (0, 0)}
 
 
-@pytest.mark.parametrize(
-    ("ranges", "release"),
-    [
+def test_a_release_is_told_by_the_newest_request() -> None:
+    for ranges, release in (
         (KAFKA_2_1, "2.1"), (KAFKA_2_1 | {18: (0, 3)}, "2.4"), (KAFKA_2_8, "2.8"), (KAFKA_2_8 | {66: (0, 0)}, "3.0"),
         (KAFKA_2_8 | {66: (0, 1)}, "3.8"), (KAFKA_2_8 | {66: (0, 1), 26: (0, 5)}, "4.0"), (EVERYTHING, "4.1"),
         (EVERYTHING | {18: (0, 5)}, "4.4"),
-    ],
-)  # fmt: skip
-def test_a_release_is_told_by_the_newest_request(ranges: service.Ranges, release: str) -> None:
-    found = service.service({"kafka-1"}, "5L6g3nShT", ranges)
-    assert (found.status, found.found) == (Status.OK, f"takes requests as Apache Kafka {release} or later does")
+    ):  # fmt: skip
+        found = service.service({"kafka-1"}, "5L6g3nShT", ranges)
+        assert (found.status, found.found) == (OK, f"takes requests as Apache Kafka {release} or later does")
 
 
-@pytest.mark.parametrize(
-    ("host", "cluster_id", "name"),
-    [
+def test_a_service_is_told_by_its_names() -> None:
+    for host, cluster_id, name in (
         ("pkc-12345.eu-west-1.aws.confluent.cloud", "lkc-1", "Confluent Cloud"),
         ("b-1.demo.abc123.c2.kafka.eu-west-1.amazonaws.com", None, "Amazon MSK"),
         ("boot-abc.c1.kafka-serverless.us-east-1.amazonaws.com", None, "Amazon MSK Serverless"),
         ("NAMESPACE.servicebus.windows.net", None, "Azure Event Hubs"),
         ("kafka-1.example.com", "redpanda.0f6b-1", "Redpanda"),
-    ],
-)
-def test_a_service_is_told_by_its_names(host: str, cluster_id: str | None, name: str) -> None:
-    found = service.service({"10.0.0.1", host}, cluster_id, KAFKA_2_8).found
-    assert found == f"{name}, by its names; it takes requests as Apache Kafka 2.8 or later does"
-
-
-@pytest.mark.parametrize("host", ["confluent.cloud.example.com", "my-confluent.cloud.evil", "xconfluent.cloud"])
-def test_a_name_that_only_has_a_services_name_in_it_is_none(host: str) -> None:
-    assert service.service({host}, "not-redpanda.x", EVERYTHING).found.startswith("takes requests")
-    assert "fewer requests than Kafka 2.1" in service.service({host}, None, {0: (0, 6)}).found
+    ):
+        found = service.service({"10.0.0.1", host}, cluster_id, KAFKA_2_8).found
+        assert found == f"{name}, by its names; it takes requests as Apache Kafka 2.8 or later does"
+    # A name that only has a service's name in it is none.
+    for host in ("confluent.cloud.example.com", "my-confluent.cloud.evil", "xconfluent.cloud"):
+        assert service.service({host}, "not-redpanda.x", EVERYTHING).found.startswith("takes requests")
+        assert "fewer requests than Kafka 2.1" in service.service({host}, None, {0: (0, 6)}).found
 
 
 def test_an_idempotent_write_needs_producer_ids() -> None:
@@ -318,9 +300,8 @@ def test_exactly_once_names_what_is_missing_and_where(is_wanted: bool) -> None:
     found = service.exactly_once(brokers, is_wanted=is_wanted)
     assert found.status is (Status.FAILED if is_wanted else Status.SKIPPED)
     assert found.found.startswith(f"{'' if is_wanted else 'not asked for; '}broker 2, broker 3 lack ")
-    assert (
-        "ListTransactions 0 to 2 (Kafka 3.0; finds what an earlier run left open (KIP-664)): it has none" in found.found
-    )
+    lacks = "ListTransactions 0 to 2 (Kafka 3.0; finds what an earlier run left open (KIP-664)): it has none"
+    assert lacks in found.found
     assert ("deliveryGuarantee=at-least-once" in found.remedy) is is_wanted
 
 
@@ -336,18 +317,14 @@ def test_a_process_knows_its_python_and_why_it_has_no_kernel(monkeypatch: pytest
     assert (here.kernel, here.loss, here.remedy) == ("vectorised", "nobody built it", "build it")
 
 
-@pytest.mark.parametrize(
-    ("found", "status", "says", "remedy"),
-    [
-        (DRIVER, Status.OK, "kafka_sink 0.1.0 in /venv/lib, compiled kernel", ""),
-        (replace(DRIVER, executable="/usr/bin/python3", python="3.12.1"), Status.OK, "Python 3.12.1", ""),
-        (replace(DRIVER, kernel="vectorised"), Status.OK, "vectorised kernel", ""),
-        (replace(DRIVER, version="0.0.9"), Status.WARNING, "another version", "install pyspark-pykafka 0.1.0"),
-        (replace(DRIVER, kernel="vectorised", loss="in a zip", remedy="unzip"), Status.WARNING, "in a zip", "unzip"),
-    ],
-)
-def test_a_write_wants_one_version_and_the_kernel(found: Interpreter, status: Status, says: str, remedy: str) -> None:
-    finding = judged(found, DRIVER)
-    assert finding.status is status
-    assert says in finding.found
-    assert remedy in finding.remedy
+def test_a_write_wants_one_version_and_the_kernel() -> None:
+    of_other_python = replace(DRIVER, executable="/usr/bin/python3", python="3.12.1")
+    unkerneled = replace(DRIVER, kernel="vectorised")
+    for found, status, says, remedy in (
+        (DRIVER, OK, "kafka_sink 0.1.0 in /venv/lib, compiled kernel", ""), (of_other_python, OK, "Python 3.12.1", ""),
+        (unkerneled, OK, "vectorised kernel", ""),
+        (replace(DRIVER, version="0.0.9"), WARNING, "another version", "install pyspark-pykafka 0.1.0"),
+        (replace(unkerneled, loss="in a zip", remedy="unzip"), WARNING, "in a zip", "unzip"),
+    ):  # fmt: skip
+        finding = judged(found, DRIVER)
+        assert (finding.status, says in finding.found, remedy in finding.remedy) == (status, True, True)

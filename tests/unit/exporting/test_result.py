@@ -198,9 +198,7 @@ def test_the_file_of_a_version_that_is_passed_over_is_named_and_not_told(export:
 
 
 @pytest.mark.parametrize(("before", "after"), [(b"no receipt", file(7)), (file(7), b"no receipt")])
-def test_a_file_that_cannot_be_read_leaves_open_whether_the_version_was_passed_over(
-    export: Any, before: Any, after: Any
-) -> None:
+def test_an_unreadable_file_leaves_open_if_a_version_was_passed_over(export: Any, before: Any, after: Any) -> None:
     receipt = export(VERSION, before=before, after=after)
     assert (receipt.rows, receipt.partitions, receipt.was_written_before) == (None, (), None)
     assert "is written, now or before" in receipt.summary
@@ -214,9 +212,7 @@ def config(**options: str) -> SinkConfig:
     return sink_config({"kafka.bootstrap.servers": "a:1", "topic": "t", **options})
 
 
-def test_a_folder_nobody_asked_for_is_gone_afterwards_or_on_the_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_nobody_asked_for_is_gone_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with place_of(config(), is_remote=False) as place:
         assert place.is_temporary and Path(place.folder).is_dir()
         Path(place.folder, "x").touch()

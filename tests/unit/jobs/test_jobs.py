@@ -76,10 +76,14 @@ def test_the_command_line_wins_over_the_preset(tmp_path: Path) -> None:
     assert job_support.sink_options(asked)["createtopics"] == "partitions=12,replicas=3"
 
 
-@pytest.mark.parametrize("name", ["topic", "Topic"])
-def test_an_expression_for_the_topic_wins_over_the_topic_of_the_preset(tmp_path: Path, name: str) -> None:
-    preset = preset_of(tmp_path, f"{name} = of-the-preset\nkafka.linger.ms = 5")
-    assert job_support.sink_options(parse("--topic", "(region)", "--preset", preset)) == {"kafka.linger.ms": "5"}
+@pytest.mark.parametrize("topic", ["concat('orders-', region)", "(region)", "`region`", "'a b'"])
+def test_what_cannot_be_a_topics_name_is_an_expression_for_each_rows_topic(tmp_path: Path, topic: str) -> None:
+    """It wins over the topic of the preset."""
+    assert selected("--topic", topic)[-1] == f"{topic} AS topic"
+    assert "topic" not in job_support.sink_options(parse("--topic", topic))
+    for name in ("topic", "Topic"):
+        preset = preset_of(tmp_path, f"{name} = of-the-preset\nkafka.linger.ms = 5")
+        assert job_support.sink_options(parse("--topic", topic, "--preset", preset)) == {"kafka.linger.ms": "5"}
 
 
 def test_columns_are_those_that_were_asked_for() -> None:
@@ -87,12 +91,6 @@ def test_columns_are_those_that_were_asked_for() -> None:
     assert selected("--topic", "t", *columns) == (
         "k + 1 AS key", "v AS value", "h AS headers", "at AS timestamp", "CAST(p AS INT) AS partition",
     )  # fmt: skip
-
-
-@pytest.mark.parametrize("topic", ["concat('orders-', region)", "(region)", "`region`", "'a b'"])
-def test_what_cannot_be_a_topics_name_is_an_expression_for_each_rows_topic(topic: str) -> None:
-    assert selected("--topic", topic)[-1] == f"{topic} AS topic"
-    assert "topic" not in job_support.sink_options(parse("--topic", topic))
 
 
 def test_the_number_of_partitions_is_asked_for_once_and_only_if_it_is_wanted() -> None:
@@ -172,18 +170,14 @@ def test_arguments_win_over_the_sources_options_and_those_over_the_sinks() -> No
     assert source(*told) == {"subscribe": "in", "startingoffsets": "earliest", "includeheaders": "true"}
 
 
-@pytest.mark.parametrize(
-    ("told", "isolation_level"),
-    [
-        ([], None),
-        (["--option", "deliveryGuarantee=at-least-once"], None),
+def test_what_writes_exactly_once_reads_what_is_committed() -> None:
+    own_level = ["--source-option", "kafka.isolation.level=read_uncommitted"]
+    for told, level in (
+        ([], None), (["--option", "deliveryGuarantee=at-least-once"], None),
         (["--option", "deliveryGuarantee=Exactly-Once"], "read_committed"),
-        (["--option", "deliveryGuarantee=exactly-once", "--source-option", "kafka.isolation.level=read_uncommitted"],
-         "read_uncommitted"),
-    ],
-)  # fmt: skip
-def test_what_writes_exactly_once_reads_what_is_committed(told: list[str], isolation_level: str | None) -> None:
-    assert source(*told).get("kafka.isolation.level") == isolation_level
+        (["--option", "deliveryGuarantee=exactly-once", *own_level], "read_uncommitted"),
+    ):  # fmt: skip
+        assert source(*told).get("kafka.isolation.level") == level
 
 
 def test_it_ends_when_all_is_read_and_every_member_has_its_share() -> None:
@@ -250,14 +244,11 @@ def test_every_micro_batch_is_printed_once(capsys: pytest.CaptureFixture[str]) -
     ]
 
 
-def test_a_query_that_is_held_is_followed_no_further(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_held_query_is_not_followed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     query = Query([[]], [])
     terminate = threading.Event()
     terminate.set()
-    monkeypatch.setattr(
-        stream_support, "hold_between_micro_batches", lambda _: query.recentProgress.append(progress(0, 7))
-    )
+    last = progress(0, 7)
+    monkeypatch.setattr(stream_support, "hold_between_micro_batches", lambda _: query.recentProgress.append(last))
     stream_support.follow(query, terminate, all_but_one(7))  # type: ignore[arg-type]
     assert "6 rows in 1 micro-batches" in capsys.readouterr().out

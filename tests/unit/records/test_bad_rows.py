@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from given_rows import ALL, PLAIN_TYPES, ROWS, TYPES, Given, Text, Types, batch_of
+from given_rows import ALL, PLAIN_TYPES, ROWS, TYPES, Given, Types, batch_of
 from kafka_sink.errors import BadRow
 from kafka_sink.kafka.producer.router import Router
 from kafka_sink.records.bad_rows import (
@@ -135,15 +135,15 @@ ORIGINS = st.builds(
 )  # fmt: skip
 
 
-def as_key(key: Text) -> str:
-    if isinstance(key, bytes):
-        return f"pykafka.bytes.key.{key.hex()}"
-    return "pykafka.null.key" if key is None else key
-
-
 def expected(row: Given, reason: Reason, number: int, size: int, origin: Origin, left_out: LeftOut) -> Any:
     own = [] if row.headers is None or left_out == LeftOut.ALL else [entry or (None, None) for entry in row.headers]
-    headers: list[tuple[str, Any]] = [(as_key(key), value) for key, value in own]
+    headers: list[tuple[str, Any]] = [
+        (
+            f"pykafka.bytes.key.{key.hex()}" if isinstance(key, bytes) else "pykafka.null.key" if key is None else key,
+            value,
+        )
+        for key, value in own
+    ]
     topic = row.topic if origin.topic is None else origin.topic
     topic = topic.decode("utf-8", "backslashreplace") if isinstance(topic, bytes) else topic and topic[:LONGEST]
     told = {

@@ -54,9 +54,7 @@ def test_reads_back_with_one_object_for_several_batches(name: str) -> None:
 
 @NAMES
 @given(st.binary(max_size=300), st.integers(0, 1500), st.integers(0, 100_000))
-def test_any_mix_of_what_can_and_cannot_be_compressed_reads_back(
-    name: str, text: bytes, repeats: int, random_bytes: int
-) -> None:
+def test_any_mix_of_text_and_noise_reads_back(name: str, text: bytes, repeats: int, random_bytes: int) -> None:
     records = text * repeats + noise(random_bytes) + text + b"!"  # a batch is never empty
     assert DECODERS[name][1](compress(name, records)) == records
 
@@ -87,16 +85,11 @@ def test_every_level_reads_back(name: str, level: int) -> None:
     assert DECODERS[name][1](compress(name, RECORDS, level)) == RECORDS
 
 
-@pytest.mark.parametrize(
-    ("name", "fast", "small"), [("gzip", 1, 9), ("lz4", 9, 12), ("lz4", 3, 12), ("zstd", -100, 19)]
-)
-def test_a_level_reaches_the_compressor(name: str, fast: int, small: int) -> None:
+def test_a_level_reaches_the_compressor_and_defaults_are_those_of_the_options() -> None:
     words = np.random.default_rng(5).choice([b"order", b"created", b"42", b"amsterdam", b",", b"{"], 100_000)
     text = b"".join(words.tolist())
-    assert len(compress(name, text, small)) < len(compress(name, text, fast))
-
-
-def test_defaults_are_those_of_the_options_and_a_level_of_zstd_is_its_own() -> None:
+    for name, fast, small in (("gzip", 1, 9), ("lz4", 9, 12), ("lz4", 3, 12), ("zstd", -100, 19)):
+        assert len(compress(name, text, small)) < len(compress(name, text, fast))
     defaults = {option.name: option.default for option in OPTIONS}
     for name in ("gzip", "lz4", "zstd"):
         assert compress(name, RECORDS) == compress(name, RECORDS, defaults[f"kafka.compression.{name}.level"])
@@ -194,18 +187,15 @@ def test_damage(name: str) -> None:
             read(unknown, right)
 
 
-@pytest.mark.parametrize(
-    "damaged",
-    [
+def test_lengths_of_snappy_that_cannot_be() -> None:
+    for damaged in (
         b"", b"\xff\xff\xff", b"\x80\x80\x80\x80\x80", xerial(RECORDS)[:18], xerial(RECORDS)[:20],
         b"\xff\xff\xff\xff\x7f",  # a content of more than 32 bits
         b"\xff\xff\xff\x7f\0\0",  # 256 MiB of two bytes
         xerial(RECORDS)[:16] + struct.pack(">i", -1), xerial(RECORDS)[:16] + struct.pack(">i", 2**31 - 1) + b"x",
-    ],
-)  # fmt: skip
-def test_lengths_of_snappy_that_cannot_be(damaged: bytes) -> None:
-    with pytest.raises(DamagedRecords):
-        read(SNAPPY, damaged, 2**31 - 1)
+    ):  # fmt: skip
+        with pytest.raises(DamagedRecords):
+            read(SNAPPY, damaged, 2**31 - 1)
 
 
 @NAMES
@@ -237,14 +227,7 @@ def test_zstd_of_several_frames(parts: tuple[bytes, ...], has_checksum: bool, ha
 
 
 @pytest.mark.parametrize("more", GARBAGE)
-def test_bytes_behind_a_zstd_frame_are_damage_as_for_java(more: bytes) -> None:
-    for has_size in (True, False):
-        with pytest.raises(DamagedRecords):
-            read(ZSTD, zstd(b"content", write_content_size=has_size) + more)
-
-
-@pytest.mark.parametrize("more", GARBAGE)
-def test_bytes_behind_gzip_and_lz4_are_left_out_as_java_does(more: bytes) -> None:
+def test_bytes_behind_gzip_and_lz4_are_left_out_and_behind_zstd_damage_as_for_java(more: bytes) -> None:
     content = b"content " * 5_000
     assert read(GZIP, gzip.compress(content) + more) == content
     assert read(GZIP, gzip.compress(content) + gzip.compress(b"second") + more) == content + b"second"
@@ -253,6 +236,9 @@ def test_bytes_behind_gzip_and_lz4_are_left_out_as_java_does(more: bytes) -> Non
         frame = lz4.frame.compress(content, **LZ4_BLOCKS, **more_options)
         assert read(LZ4, frame + more) == content
         assert read(LZ4, frame + skipped + lz4.frame.compress(b"second") + more) == content + b"second"
+    for has_size in (True, False):
+        with pytest.raises(DamagedRecords):
+            read(ZSTD, zstd(b"content", write_content_size=has_size) + more)
 
 
 @contextlib.contextmanager

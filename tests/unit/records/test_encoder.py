@@ -6,7 +6,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -15,7 +14,6 @@ from kafka.record.memory_records import MemoryRecords
 
 from kafka_sink.records import encoder
 from kafka_sink.records.columns import RecordColumns
-from kafka_sink.records.compression import codec_for
 from kafka_sink.records.encoder import RecordEncoder
 from kafka_sink.records.record_batch import HEADER_BYTES, write_header
 from kafka_sink.records.record_runs import RecordRun, cut_records, records_at, without_records
@@ -23,8 +21,6 @@ from kafka_sink.records.record_size import byte_lengths, field_sizes, lone_batch
 from kafka_sink.records.sent_rows import SentRow, rows_before
 from kafka_sink.records.varint import varint_rows, varint_sizes, varints_at
 from record_cases import ROWS, Case, Row, as_arrow, cases, int64s, scalar_record, varint
-
-Int64s = npt.NDArray[np.int64]
 
 
 @given(st.data(), cases())
@@ -49,12 +45,8 @@ def test_equals_the_scalar_encoder_and_its_own_sizes(data: st.DataObject, case: 
     assert len(record_encoder) == n and encoded.tobytes() == b"".join(expected)
     assert [encoded[a:b].tobytes() for a, b in pairwise(offsets)] == expected
     assert sizes.tolist() == [len(record) for record in expected]
-
-
-@given(cases())
-def test_size_of_a_batch_of_one_row(case: Case) -> None:
-    sizes = lone_batch_sizes(payload_sizes(case.columns)).tolist()
-    assert sizes == [61 + len(scalar_record(row, 0, 0)) for row in case.rows]
+    alone = lone_batch_sizes(payload_sizes(case.columns)).tolist()
+    assert alone == [61 + len(scalar_record(row, 0, 0)) for row in case.rows]
 
 
 def test_a_header_count_of_two_bytes() -> None:
@@ -79,41 +71,6 @@ def test_beyond_32_bit_offsets_the_bytes_are_the_same(data: st.DataObject, case:
         encoded, offsets = RecordEncoder(case.columns, order).encode(slice(0, n), delta, delta)
     assert encoded.tobytes() == expected.tobytes()
     assert offsets[-1] == len(expected)
-
-
-def whole_batch(record_encoder: RecordEncoder, rows: slice, timestamp_ms: Int64s, codec_name: str) -> bytes:
-    """A record batch of `rows`, as a producer would make it; `timestamp_ms` are theirs."""
-    codec = codec_for(codec_name)
-    records, _ = record_encoder.encode(rows, np.arange(len(timestamp_ms)), timestamp_ms - timestamp_ms[0])
-    batch = bytearray(HEADER_BYTES) + codec.compress(memoryview(records))
-    times = (int(timestamp_ms[0]), int(timestamp_ms.max()))
-    write_header(memoryview(batch), None, codec.id, *times, 77, 3, 11, len(timestamp_ms))
-    return bytes(batch)
-
-
-@pytest.mark.parametrize("codec_name", ["none", "zstd"])
-@given(data=st.data(), case=cases())
-def test_kafka_python_reads_whole_batches_back(codec_name: str, data: st.DataObject, case: Case) -> None:
-    n = len(case.rows)
-    destination = np.array(data.draw(st.lists(st.integers(0, 2), min_size=n, max_size=n)), np.int32)
-    order = np.argsort(destination, kind="stable")
-    record_encoder = RecordEncoder(case.columns, order)
-    ends = np.cumsum(np.bincount(destination, minlength=3)).tolist()
-    for partition, (first, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-        if first == end:
-            continue
-        rows = slice(first, end)
-        batch = whole_batch(record_encoder, rows, case.columns.timestamp_ms[order][rows], codec_name)
-        (read,) = [MemoryRecords(batch).next_batch()]
-        assert read.validate_crc()
-        expected = [row for row, d in zip(case.rows, destination, strict=True) if d == partition]
-        assert [
-            (record.key, record.value, record.timestamp, record.offset, [(k.encode(), v) for k, v in record.headers])
-            for record in read
-        ] == [
-            (row.key, row.value, row.timestamp_ms, offset, list(row.headers or ()))
-            for offset, row in enumerate(expected)
-        ]
 
 
 # Around every length there is: 2^6 is the first number of two bytes, -2^6 the last of one.

@@ -1,11 +1,13 @@
-"""Explicit, keyed and spread rows: which comes first, what becomes of a key, what the spreaders promise."""
+"""Explicit, keyed and spread rows: which comes first, what spreaders promise; hashes of keys against others'."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 import zlib
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import mmh3
@@ -17,8 +19,10 @@ from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
 from kafka_sink.errors import PartitionOutOfRange
+from kafka_sink.records.byte_hashes import crc32, fnv1a
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.kernel import KERNEL
+from kafka_sink.records.murmur import murmur2, murmur3
 from kafka_sink.records.partitioner import (
     PARTITIONERS,
     Int32s,
@@ -120,10 +124,7 @@ def test_takes_turns_over_arrow_batches(row_counts: list[int], partition_count: 
     turns = np.concatenate([spreader.assign(np.ones(count, np.int64), **given) for count in row_counts])
     assert turns.dtype == np.int32
     assert ((np.diff(turns) - 1) % partition_count == 0).all()
-
-
-def test_takes_turns_over_the_partitions_with_a_leader() -> None:
-    spreader = RoundRobinPartitioner(rng=random.Random(1))
+    # Over the partitions with a leader, if there is one.
     turns = spreader.assign(np.ones(9, np.int64), partition_count=6, available=[1, 4, 5])
     assert np.bincount(turns, minlength=6).tolist() == [0, 3, 0, 0, 3, 3]
     assert set(spreader.assign(np.ones(9, np.int64), partition_count=6, available=[]).tolist()) == set(range(6))
@@ -223,3 +224,49 @@ def test_explicit_partition_out_of_range(wrong: int) -> None:
     assert (raised.value.topic, raised.value.partition, raised.value.partition_count) == ("orders", wrong, 6)
     following = [s.assign(np.full(20, 9), partition_count=6, available=range(6)).tolist() for s in (sticky, untouched)]
     assert following[0] == following[1]
+
+
+# Output of Murmur2Digests.java, beside it.
+JAVA_DIGESTS = Path(__file__).with_name("murmur2_digests.csv")
+
+
+def keys_of_murmur2_digests() -> list[bytes]:
+    """The 101,000 keys of Murmur2Digests.java: key i is the next i % 101 bytes of SHA-256(0), SHA-256(1) and so on."""
+    lengths = [i % 101 for i in range(101_000)]
+    block_count = -(-sum(lengths) // 32)
+    stream = b"".join(hashlib.sha256(block.to_bytes(4, "big")).digest() for block in range(block_count))
+    ends = np.cumsum(lengths).tolist()
+    return [stream[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+
+
+def test_equals_kafkas_own_class_and_mmh3_on_101000_keys_of_0_to_100_bytes() -> None:
+    hashes = murmur2(pa.array(keys_of_murmur2_digests(), pa.binary()))
+    lines = [f"{length},{hashlib.sha256(hashes[length::101].astype('>i4')).hexdigest()}" for length in range(101)]
+    assert lines == JAVA_DIGESTS.read_text().splitlines()[1:]
+    keys = keys_of_murmur2_digests()
+    assert murmur3(pa.array(keys, pa.binary())).tolist() == [mmh3.hash(key) for key in keys]
+
+
+@given(
+    st.lists(st.binary(max_size=100), max_size=30), st.integers(0, 3), st.integers(0, 3),
+    st.sampled_from([pa.binary(), pa.large_binary()]),
+)  # fmt: skip
+def test_slices_and_any_mix_of_lengths(keys: list[bytes], before: int, after: int, arrow_type: pa.DataType) -> None:
+    sliced = pa.array([*[b"before"] * before, *keys, *[b"after"] * after], arrow_type).slice(before, len(keys))
+    for hashes, scalar, dtype in (
+        (murmur2, kafka_python_murmur2, np.int32), (murmur3, mmh3.hash, np.int32), (crc32, zlib.crc32, np.uint32),
+        (fnv1a, scalar_fnv1a, np.uint32),
+    ):  # fmt: skip
+        assert hashes(sliced).dtype == dtype
+        assert hashes(sliced).tolist() == np.array([scalar(key) for key in keys], np.int64).astype(dtype).tolist()
+
+
+def test_fnv1a_as_go() -> None:
+    """What Go's New32a gives, as int32 without its sign: librdkafka's unittest_fnv1a."""
+    known = {
+        b"kafka": 0xD33C4E1, b"giberish123456789": 0x77A58295, b"1234": 0x23BDD03, b"234": 0x2DEA3CD2,
+        b"34": 0x740FA83E, b"4": 0x310CA263, b"PreAmbleWillBeRemoved,ThePrePartThatIs": 0x65CBD69C, b"": 0x7EE3623B,
+    }  # fmt: skip
+    hashed = fnv1a(pa.array(list(known), pa.binary())).view(np.int32).tolist()
+    assert list(map(abs, hashed)) == list(known.values())
+    assert [scalar_fnv1a(key) for key in known] == [each & 0xFFFFFFFF for each in hashed]

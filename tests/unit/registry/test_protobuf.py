@@ -88,11 +88,9 @@ def test_null_is_told_from_zero_and_empty_and_maps_have_an_order() -> None:
 def test_columns_keep_their_numbers_wherever_they_stand() -> None:
     first = protobuf.derived(longs("a", "b"), "r", None)
     assert numbers_of(first) == {"a": 1, "b": 2}
-    at_the_end, in_the_middle, reversed_ = (
-        protobuf.derived(longs(*names), "r", first) for names in ("abc", "acb", "ba")
-    )
+    at_the_end, in_the_middle, back = (protobuf.derived(longs(*names), "r", first) for names in ("abc", "acb", "ba"))
     assert numbers_of(at_the_end) == {"a": 1, "b": 2, "c": 3}
-    assert (in_the_middle, reversed_) == (at_the_end, first)
+    assert (in_the_middle, back) == (at_the_end, first)
 
 
 def test_the_number_of_a_column_that_is_gone_is_never_another_columns() -> None:
@@ -152,10 +150,8 @@ def test_a_given_schema_takes_what_fits() -> None:
     columns = columns_of(maybe=T.LongType(), colour=T.StringType(), n=T.IntegerType())
     encoding = protobuf.fitted(schema, columns)
     assert (encoding.name, encoding.message_indexes) == ("shop.Order", (0,))
-    first, second = written(
-        schema, columns, [{"maybe": 7, "colour": "BLUE", "n": 3}, {"maybe": None, "colour": "RED", "n": 0}]
-    )
-    assert first == b"\x08\x03\x10\x01\x1a\x02\x08\x07" and second == b""
+    rows: Rows = [{"maybe": 7, "colour": "BLUE", "n": 3}, {"maybe": None, "colour": "RED", "n": 0}]
+    assert written(schema, columns, rows) == [b"\x08\x03\x10\x01\x1a\x02\x08\x07", b""]
     for bad in ({"colour": "PINK"}, {"n": -1}, {"n": None}, {"colour": None}):
         with pytest.raises(ValueNotInSchema) as refused:
             written(schema, columns, [{"maybe": 1, "colour": "RED", "n": 1, **bad}])
@@ -230,10 +226,9 @@ def test_null_within_an_array_or_map_and_what_is_not_utf8_is_its_rows_error() ->
         assert refused.value.column == path and "secret" not in str(refused.value)
     columns = columns_of(s=T.StringType())
     strings = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xffab"]).buffers())
+    fitted = protobuf.fitted(protobuf.derived(columns, "r", None), columns)
     with pytest.raises(ValueNotInSchema, match="UTF-8") as refused:
-        encoded(
-            protobuf.fitted(protobuf.derived(columns, "r", None), columns), pa.StructArray.from_arrays([strings], ["s"])
-        )
+        encoded(fitted, pa.StructArray.from_arrays([strings], ["s"]))
     assert refused.value.__suppress_context__
 
 
@@ -252,20 +247,15 @@ def test_a_text_is_compiled_to_its_file_alone(scratch: Path, capfd: pytest.Captu
     assert list(scratch.iterdir()) == [] and capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
+def test_what_is_wrong_with_a_text_is_said_with_its_line(scratch: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for text, words in (
         ('syntax = "proto3";\nmessage M { int32 a = 0; }', r"schema\.proto:2:"),
         ('syntax = "proto3"; import "shop/line.proto"; message M {}', r"shop/line\.proto"),
-    ],
-)
-def test_what_is_wrong_with_a_text_is_said_with_its_line(
-    text: str, words: str, scratch: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SchemaUnreadable, match=words) as refused:
-        compiled(text)
-    assert str(scratch) not in str(refused.value)
-    assert list(scratch.iterdir()) == [] and capfd.readouterr() == ("", "")
+    ):
+        with pytest.raises(SchemaUnreadable, match=words) as refused:
+            compiled(text)
+        assert str(scratch) not in str(refused.value)
+        assert list(scratch.iterdir()) == [] and capfd.readouterr() == ("", "")
 
 
 PLANTED = "from pathlib import Path\nPath(__file__).parent.with_name('was_run').touch()\n"
@@ -300,9 +290,7 @@ def test_a_compiler_of_the_working_directory_is_none(tmp_path: Path, monkeypatch
     assert not (tmp_path / "was_run").exists()
 
 
-def test_a_compiler_that_does_not_end_and_a_host_without_room_for_a_file_are_said(
-    scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compiler_without_end_or_a_host_without_room_is_said(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka_sink.registry.proto_text.TIMEOUT_S", 0.001)
     with pytest.raises(SchemaUnreadable, match=r"did not end within 0\.001 s") as refused:
         compiled(ORDER)

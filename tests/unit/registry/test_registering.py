@@ -18,7 +18,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from pyspark.sql import types as T
 
 from kafka_sink import errors
-from kafka_sink.errors import ColumnNotInSchema, DuplicateColumn, MissingColumn, SchemaError, TypeNotMapped
+from kafka_sink.errors import ColumnNotInSchema, DuplicateColumn, MissingColumn, TypeNotMapped
 from kafka_sink.registry import avro, column, registering
 from kafka_sink.registry.column import serialized
 from kafka_sink.registry.registering import Registry
@@ -35,21 +35,22 @@ FOUND = (200, {"id": 9, "version": 3, "subject": "orders-value", "schema": TEXT,
 QUICK = {"max.retries": "0", "timeout": "5"}
 
 
-def test_a_schema_that_is_not_compatible_is_said_with_its_subject_and_version() -> None:
-    refusal = {REGISTER: (409, {"error_code": 409, "message": INCOMPATIBLE})}
+@pytest.mark.parametrize(
+    ("message", "latest", "version"),
+    [
+        (INCOMPATIBLE, None, "7"), ("not compatible", FOUND, "3"),
+        ("not compatible", (500, {"error_code": 1, "message": ""}), "unknown"),
+    ],
+)  # fmt: skip
+def test_an_incompatible_schema_is_said_with_its_subject_and_version(message: str, latest: Any, version: str) -> None:
+    """A refusal that names no version means the latest."""
+    refusal = {REGISTER: (409, {"error_code": 409, "message": message}), LATEST: latest}
     with registry_stand_in(refusal) as stand_in, pytest.raises(errors.SchemaIncompatible) as refused:
         of(stand_in.url).schema_id("orders-value", SCHEMA)
-    assert (refused.value.subject, refused.value.version) == ("orders-value", "7")
-    for said in ("version 7 of subject 'orders-value'", "The field 'price'", "No row of this write was sent"):
-        assert said in str(refused.value)
-
-
-@pytest.mark.parametrize(("latest", "version"), [(FOUND, "3"), ((500, {"error_code": 1, "message": ""}), "unknown")])
-def test_a_refusal_that_names_no_version_means_the_latest(latest: Any, version: str) -> None:
-    refusal = {REGISTER: (409, {"error_code": 409, "message": "not compatible"}), LATEST: latest}
-    with registry_stand_in(refusal) as stand_in, pytest.raises(errors.SchemaIncompatible) as refused:
-        of(stand_in.url).schema_id("orders-value", SCHEMA)
-    assert refused.value.version == version
+    assert (refused.value.subject, refused.value.version) == ("orders-value", version)
+    if message is INCOMPATIBLE:
+        for said in ("version 7 of subject 'orders-value'", "The field 'price'", "No row of this write was sent"):
+            assert said in str(refused.value)
 
 
 def test_a_schema_is_looked_up_where_it_is_not_to_be_registered() -> None:
@@ -91,9 +92,7 @@ def test_no_refusal_shows_a_secret(status: int) -> None:
         ("http://a..b:8081", "http://a..b:8081", "UnicodeError: "),
     ],
 )
-def test_a_registry_that_is_not_reached_is_named_without_what_may_be_a_password(
-    url: str, shown: str, reason: str
-) -> None:
+def test_an_unreached_registry_is_named_without_what_may_be_a_password(url: str, shown: str, reason: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         free = taken.getsockname()[1]
     with pytest.raises(errors.RegistryUnreachable, match="Check the url" if reason else None) as refused:
@@ -103,26 +102,22 @@ def test_a_registry_that_is_not_reached_is_named_without_what_may_be_a_password(
     assert not re.search("hunt|er2|8O81", said_of(refused.value))
 
 
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
+def test_a_url_is_shown_without_its_user() -> None:
+    for url, shown in (
         ("https://alice:hunter2@there:8081/sr?key=hunter2", "https://there:8081/sr"),
         ("http://[::1]", "http://[::1]"),
         ("http://alice:hunter2@[::1]:8081", "http://[::1]:8081"),
         ("http://one:8081, http://alice:hunter2@two", "http://one:8081,http://two"),
-    ],
-)
-def test_a_url_is_shown_without_its_user(url: str, shown: str) -> None:
-    registry = of(url)
-    assert registry.url == shown
-    assert ("hunter2" in registry.secrets) is ("hunter2@" in url) and "hunter2" not in f"{registry} {registry!r}"
-    registry = of("http://there", basic_auth_user_info="a:hunter2")
-    assert "hunter2" in registry.secrets and "hunter2" not in f"{registry} {registry!r}"
+    ):
+        registry = of(url)
+        assert registry.url == shown
+        assert ("hunter2" in registry.secrets) is ("hunter2@" in url) and "hunter2" not in f"{registry} {registry!r}"
+        registry = of("http://there", basic_auth_user_info="a:hunter2")
+        assert "hunter2" in registry.secrets and "hunter2" not in f"{registry} {registry!r}"
 
 
-@pytest.mark.parametrize(
-    "conf",
-    [
+def test_a_conf_that_the_client_does_not_take_is_an_option_that_is_wrong() -> None:
+    for conf in (
         {},
         {"url": "ftp://alice:hunter2@there"},
         {"url": "http://there", "ssl.key.password": "hunter2"},
@@ -130,34 +125,33 @@ def test_a_url_is_shown_without_its_user(url: str, shown: str) -> None:
         {"url": "http://there", "timeout": "hunter2"},
         {"url": "http://there", "no.such.key": "hunter2"},
         {"url": "http://there", "ssl.ca.location": "/hunter2"},
-    ],
-)
-def test_a_conf_that_the_client_does_not_take_is_an_option_that_is_wrong(conf: dict[str, str]) -> None:
-    with pytest.raises(errors.InvalidOption, match="option 'registry'") as refused:
-        Registry.of(conf)
-    assert all(key in str(refused.value) for key in conf)
-    assert "hunter2" not in str(refused.value) and refused.value.__suppress_context__
+    ):
+        with pytest.raises(errors.InvalidOption, match="option 'registry'") as refused:
+            Registry.of(conf)
+        assert all(key in str(refused.value) for key in conf)
+        assert "hunter2" not in str(refused.value) and refused.value.__suppress_context__
 
 
 def deep(levels: int) -> str:
     return '{"type": "array", "items": ' * levels + '"int"' + "}" * levels
 
 
+UNUSABLE = "it is not what a schema registry answers"
+
+
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        *(
-            ({**FOUND[1], "id": number}, "its id is")
-            for number in (None, "9", -1, 2**31, 2**64, 1.5, True, [], "x" * 10_000)
-        ),
-        ({**FOUND[1], "schema": None}, "it has no schema"),
-        ({**FOUND[1], "schema": {"type": "int"}}, "it has no schema"),
+        *(({**FOUND[1], "id": number}, "its id is")
+          for number in (None, "9", -1, 2**31, 2**64, 1.5, True, [], "x" * 10_000)),
+        *(({**FOUND[1], "schema": schema}, "it has no schema") for schema in (None, {"type": "int"})),
         ({**FOUND[1], "schema": deep(201)}, "nested more than 200 levels deep"),
         ({**FOUND[1], "schema": "[" * 100_000}, "nested more than 200 levels deep"),
         ({**FOUND[1], "schema": "x" * (17 * 1024 * 1024)}, "larger than 16777216 bytes"),
-        ([FOUND[1]], "it is not what a schema registry answers"),
-        ("canary", "it is not what a schema registry answers"),
-        ({"metadata": 7}, "it is not what a schema registry answers"),
+        ([FOUND[1]], UNUSABLE), ("canary", UNUSABLE), ({"metadata": 7}, UNUSABLE),
+        # Neither is a compressed answer opened, nor is one taken that no parser reads.
+        (RawAnswer(gzip.compress(b" " * 20 * 1024 * 1024), {"Content-Encoding": "gzip"}), "compressed"),
+        (RawAnswer(b"[" * 200_000), "RecursionError"),
     ],
 )  # fmt: skip
 def test_an_answer_that_cannot_be_used_is_an_error_with_its_reason(answer: Any, reason: str) -> None:
@@ -184,20 +178,6 @@ def test_an_id_that_fits_the_frame_is_taken_and_no_other(number: Any) -> None:
                 registry.schema_id("orders-value", SCHEMA)
 
 
-COMPRESSED = RawAnswer(gzip.compress(b" " * 20 * 1024 * 1024), {"Content-Encoding": "gzip"})
-
-
-@pytest.mark.parametrize(
-    ("answer", "words"), [(COMPRESSED, "compressed"), (RawAnswer(b"[" * 200_000), "RecursionError")]
-)
-def test_a_compressed_answer_is_not_opened_nor_one_that_no_parser_reads(answer: RawAnswer, words: str) -> None:
-    with (
-        registry_stand_in({LATEST: (200, answer)}) as stand_in,
-        pytest.raises(errors.RegistryAnswerUnusable, match=words),
-    ):
-        of(stand_in.url).latest("orders-value")
-
-
 def test_a_client_may_be_given_and_nothing_else() -> None:
     client = SchemaRegistryClient.new_client({"url": "mock://"})
     assert Registry.of(client).schema_id("orders-value", SCHEMA) == 1
@@ -210,9 +190,7 @@ def test_a_client_may_be_given_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("timeout", [{}, {"timeout": "5"}], ids=["none", "of one recv"])
-def test_a_registry_that_answers_a_byte_at_a_time_is_not_waited_for(
-    timeout: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_registry_of_single_bytes_is_not_waited_for(timeout: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registering, "ASK_TIMEOUT_S", 0.5)
     begun = time.monotonic()
     with peer(drips(b"HTTP/1.1 200 OK\r\n")) as port, pytest.raises(errors.RegistryUnreachable, match=r"within 0\.5 s"):
@@ -256,9 +234,7 @@ GIVEN = json.dumps({"type": "record", "name": "Order", "namespace": "shop", "fie
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("form", ["avro", "json"])
-def test_a_schema_is_registered_once_under_its_subject(
-    form: str, subject: str, is_key: bool, asked: str, given: str | None
-) -> None:
+def test_a_schema_is_registered_once(form: str, subject: str, is_key: bool, asked: str, given: str | None) -> None:
     if given is not None and form == "json":
         return
     with registry_stand_in({register_at(asked): (200, {"id": 9})}) as stand_in:
@@ -309,42 +285,30 @@ def test_columns_that_do_not_fit_are_refused_before_a_registry_is_asked(form: st
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("frame", "changed", "error", "said"),
     [
-        ({"form": "xml"}, "form is one of avro, json, protobuf, not 'xml'"),
-        ({"subject": "table"}, "subject is one of topic, record, topic-record, not 'table'"),
-        ({"schema": "{}"}, "two schemas"),
-        ({"columns": "id"}, "names of one or more columns"),
-        ({"columns": []}, "names of one or more columns"),
+        (ID, {"form": "xml"}, ValueError, "form is one of avro, json, protobuf, not 'xml'"),
+        (ID, {"subject": "table"}, ValueError, "subject is one of topic, record, topic-record, not 'table'"),
+        (ID, {"schema": "{}"}, ValueError, "two schemas"),
+        (ID, {"columns": "id"}, ValueError, "names of one or more columns"),
+        (ID, {"columns": []}, ValueError, "names of one or more columns"),
+        (ID, {"columns": ["id", "name"]}, MissingColumn, "name"), (ID, {"columns": ["id.x"]}, MissingColumn, "id.x"),
+        (TWICE, {}, DuplicateColumn, "id"), (ID, {"columns": ["id", "id"]}, DuplicateColumn, "id"),
     ],
-)
-def test_arguments_that_are_none_are_refused_before_a_registry_is_asked(changed: dict[str, Any], said: str) -> None:
+)  # fmt: skip
+def test_arguments_and_columns_that_are_none_are_refused_before_a_registry_is_asked(
+    frame: T.StructType, changed: dict[str, Any], error: type[Exception], said: str
+) -> None:
     with registry_stand_in({}) as stand_in:
         latest = {"url": stand_in.url, "use.latest.version": "true", **QUICK}
         arguments = {"columns": ["id"], "topic": "orders", "form": "avro", "registry": latest, **changed}
-        with pytest.raises(ValueError, match=said):
-            serialized(frame_of(ID), **arguments)
-    assert stand_in.asked == []
-
-
-@pytest.mark.parametrize(
-    ("frame", "columns", "error"),
-    [
-        (ID, ["id", "name"], MissingColumn), (ID, ["id.x"], MissingColumn), (TWICE, ["id"], DuplicateColumn),
-        (ID, ["id", "id"], DuplicateColumn),
-    ],
-)  # fmt: skip
-def test_columns_are_there_and_once(frame: T.StructType, columns: list[str], error: type[SchemaError]) -> None:
-    with registry_stand_in({}) as stand_in, pytest.raises(error) as refused:
-        serialized(frame_of(frame), columns, topic="orders", form="avro", registry={"url": stand_in.url, **QUICK})
-    assert (refused.value.column, stand_in.asked) == (columns[-1], [])
+        with pytest.raises(error, match=said if error is ValueError else None) as refused:
+            serialized(frame_of(frame), **arguments)
+    assert stand_in.asked == [] and getattr(refused.value, "column", said) == said
     assert column.fields_of(frame_of(ID_AND_NAME), ["name", "id"]).names == ["name", "id"]
 
 
-@pytest.mark.parametrize(
-    ("topic", "expected"),
-    [("orders", "orders_value"), ("shop.orders-eu", "shop_orders_eu_value"), ("1st", "_1st_value")],
-)
-def test_a_derived_record_has_a_name_that_every_form_allows(topic: str, expected: str) -> None:
-    assert record_name(topic, is_key=False) == expected
-    assert record_name(topic, is_key=True) == expected.replace("value", "key")
+def test_a_derived_record_has_a_name_that_every_form_allows() -> None:
+    names = {"orders": "orders_value", "shop.orders-eu": "shop_orders_eu_value", "1st": "_1st_value"}
+    assert {topic: record_name(topic, is_key=False) for topic in names} == names
+    assert record_name("1st", is_key=True) == "_1st_key"

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import configparser
 import functools
-import json
 import re
 import subprocess
 import sys
-import zipfile
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -31,7 +27,7 @@ from kafka_sink.options.option import OptionTable
 from kafka_sink.options.reading import READING
 from kafka_sink.options.table import WRITING
 from options_page import page, reading_page
-from protocol_page import NEWEST, Ours, Schema, ours, row, schemas
+from protocol_page import NEWEST, Ours, Schema, ours, row
 
 ERRORS_PAGE = ROOT / "docs" / "errors.md"
 RAISED = [cls for _, classes in by_section() for cls in classes]
@@ -46,15 +42,10 @@ def rows() -> list[str]:
     return errors_page().splitlines()
 
 
-def row_of(cls: type[KafkaSinkError]) -> str:
-    begins = f"| `{cls.__name__}` |"
-    (row,) = [line for line in rows() if line.startswith(begins) and line.count(" | ") == 3]
-    return row
-
-
 @each("cls", RAISED)
 def test_a_row_has_the_parts_of_the_message(cls: type[KafkaSinkError]) -> None:
-    row = row_of(cls)
+    begins = f"| `{cls.__name__}` |"
+    (row,) = [line for line in rows() if line.startswith(begins) and line.count(" | ") == 3]
     assert all(cell.strip() for cell in row.strip("|").split(" | "))
     error = example(cls)
     told = error.explanation()
@@ -73,9 +64,7 @@ def test_what_is_often_said_is_there_as_every_kind_of_write_is_told_it(state: Da
     [("options.md", page(), WRITING), ("reading-options.md", reading_page(), READING)],
     ids=["write", "read"],
 )
-def test_the_pages_of_options_are_generated_with_every_name_and_its_default(
-    file: str, text: str, options: OptionTable
-) -> None:
+def test_pages_of_options_are_generated_with_each_name_and_default(file: str, text: str, options: OptionTable) -> None:
     assert (ROOT / "docs" / file).read_text(encoding="utf-8") == text, "run `make docs`"
     prefixes = (f"{prefix}*" for prefix in options.refused_prefixes)
     names = [*(option.name for option in options.options), *options.refused, *prefixes]
@@ -95,40 +84,13 @@ PAGE = (ROOT / "docs" / "design" / "protocol.md").read_text(encoding="utf-8")
 END_TXN = Ours(26, "EndTxn", 0, 5)
 
 
-def message(kind: str, versions: str, fields: list[dict[str, Any]], **more: Any) -> str:
-    text = {"apiKey": 26, "type": kind, "name": f"EndTxn{kind.title()}", "validVersions": versions, "fields": fields}
-    return "// Licensed\n" + json.dumps(text | more, indent=1).replace('"fields"', '// see // KIP-890\n "fields"', 1)
-
-
-def read_schemas(folder: Path, request: str, response: str) -> Any:
-    path = folder / "kafka-clients.jar"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("common/message/EndTxnRequest.json", request)
-        archive.writestr("common/message/EndTxnResponse.json", response)
-        archive.writestr("common/message/TransactionLogValue.json", "no request")
-    return schemas(path)
-
-
-def test_fields_of_newer_versions_are_named_and_an_unstable_version_does_not_count(tmp_path: Path) -> None:
-    inner = [{"name": "Old", "versions": "0+"}, {"name": "Flag", "versions": "7+"}]
-    request = message("request", "0-8", [{"name": "Topics", "versions": "0+", "fields": inner}])
-    found = read_schemas(tmp_path, request, message("response", "0-8", [{"name": "Text", "versions": "6-7"}]))
-    cells = row(END_TXN, found[26]).strip("| ").split(" | ")
-    assert cells == ["EndTxn", "26", "0 to 5", "0 to 8", "6: `<- Text`; 7: `-> Topics.Flag`; 8: no field"]
-    request = message("request", "0-6", [], latestVersionUnstable=True)
-    assert read_schemas(tmp_path, request, message("response", "0-6", []))[26].last == 5
-
-
-@pytest.mark.parametrize(
-    ("schema", "said"),
-    [
+def test_an_api_that_brokers_do_not_understand_is_marked() -> None:
+    for schema, said in (
         (None, "Kafka has it no longer"),
         (Schema("EndTxn", 0, -1, ()), "Kafka has it no longer"),
         (Schema("EndTxn", 6, 7, ()), "no common version"),
-    ],
-)
-def test_an_api_that_brokers_do_not_understand_is_marked(schema: Schema | None, said: str) -> None:
-    assert f"**{said}**" in row(END_TXN, schema)
+    ):
+        assert f"**{said}**" in row(END_TXN, schema)
 
 
 def test_the_committed_page_is_of_the_newest_broker_and_of_our_versions() -> None:

@@ -47,26 +47,22 @@ def test_one_that_is_another(change: dict[str, object]) -> None:
     assert f"{RUN.checksum:08x} in the receipt" in found.why
 
 
-@pytest.mark.parametrize(
-    ("log", "verdict", "why"),
-    [
-        (LOG, Verdict.MISSING, "the log goes from 0 to 99 and has no records there"),
-        (replace(LOG, is_compacted=None), Verdict.MISSING, "could not be asked"),
-        (replace(LOG, is_compacted=True), Verdict.COMPACTED, "compacted"),
-    ],
-)
-def test_records_that_are_not_there_are_told_by_their_offsets(log: Log, verdict: Verdict, why: str) -> None:
-    found = check(RUN, [record for record in RECORDS if record.offset not in (10, 14, 15, 19)], log)
-    assert (found.verdict, found.absent, found.absent_count) == (verdict, ((10, 10), (14, 15), (19, 19)), 4)
-    assert why in found.why
-    whole, gone = check(RUN, RECORDS, log), all_absent(RUN, "gone")
-    assert (whole.verdict, whole.absent, whole.absent_count) == (Verdict.EQUAL, (), 0)
-    assert (gone.verdict, gone.absent, gone.absent_count) == (Verdict.MISSING, ((10, 19),), 10)
+def test_records_that_are_not_there_are_told_by_their_offsets() -> None:
+    for is_compacted, verdict, why in (
+        (False, Verdict.MISSING, "the log goes from 0 to 99 and has no records there"),
+        (None, Verdict.MISSING, "could not be asked"), (True, Verdict.COMPACTED, "compacted"),
+    ):  # fmt: skip
+        log = replace(LOG, is_compacted=is_compacted)
+        found = check(RUN, [record for record in RECORDS if record.offset not in (10, 14, 15, 19)], log)
+        assert (found.verdict, found.absent, found.absent_count) == (verdict, ((10, 10), (14, 15), (19, 19)), 4)
+        assert why in found.why
+        whole, gone = check(RUN, RECORDS, log), all_absent(RUN, "gone")
+        assert (whole.verdict, whole.absent, whole.absent_count) == (Verdict.EQUAL, (), 0)
+        assert (gone.verdict, gone.absent, gone.absent_count) == (Verdict.MISSING, ((10, 19),), 10)
 
 
-@pytest.mark.parametrize(
-    ("log", "there", "verdict"),
-    [
+def test_why_they_are_not_there() -> None:
+    for log, there, verdict in (
         (replace(LOG, start=15), range(15, 20), Verdict.DELETED),
         (replace(LOG, start=90), range(0), Verdict.DELETED),
         (replace(LOG, start=15), range(16, 20), Verdict.MISSING),  # 15 is within the log
@@ -75,12 +71,10 @@ def test_records_that_are_not_there_are_told_by_their_offsets(log: Log, verdict:
         (replace(LOG, visible_end=15), range(10, 14), Verdict.MISSING),
         (replace(LOG, visible_end=15, end=15), range(10, 15), Verdict.MISSING),
         (replace(LOG, visible_end=5, end=5), range(0), Verdict.MISSING),
-    ],
-)
-def test_why_they_are_not_there(log: Log, there: range, verdict: Verdict) -> None:
-    found = check(RUN, [record for record in RECORDS if record.offset in there], log)
-    assert found.verdict is verdict
-    assert found.absent_count == 10 - len(there)
+    ):
+        found = check(RUN, [record for record in RECORDS if record.offset in there], log)
+        assert found.verdict is verdict
+        assert found.absent_count == 10 - len(there)
 
 
 def test_broker_times_are_only_counted_unless_all_rows_had_their_batchs_time() -> None:
@@ -191,9 +185,8 @@ def test_the_sinks_options_in_librdkafkas_words(options: dict[str, str], expecte
 
 def test_a_java_store_is_handed_on_as_pem(tmp_path: Path) -> None:
     ca, alice = Authority(), Authority().issue("alice")
-    plain = load_pem_private_key(alice.key.encode(), None).private_bytes(
-        Encoding.DER, PrivateFormat.PKCS8, NoEncryption()
-    )
+    key = load_pem_private_key(alice.key.encode(), None)
+    plain = key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
     trust, own = tmp_path / "trust.jks", tmp_path / "own.jks"
     trust.write_bytes(jks_file([ssl.PEM_cert_to_DER_cert(ca.certificate)]))
     own.write_bytes(jks_file([], [(protected_key(plain), [ssl.PEM_cert_to_DER_cert(alice.chain)])]))

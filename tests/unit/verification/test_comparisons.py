@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -85,9 +84,7 @@ def test_what_the_transformation_makes() -> None:
         ([WRITTEN[2], WRITTEN[1], WRITTEN[0], WRITTEN[3]], {"out_of_order"}),
     ],
 )
-def test_each_row_of_the_soak_once_and_in_order_and_anything_else_is_counted(
-    written: list[tuple[int, int, Record]], what: set[str]
-) -> None:
+def test_the_soak_counts_all_but_rows_once_in_order(written: list[tuple[int, int, Record]], what: set[str]) -> None:
     found = compared(transformed(READ), written)
     assert {name for name in ("lost", "doubled", "wrong", "out_of_order") if getattr(found, name)} == what
     assert found.none is not bool(what)
@@ -99,18 +96,13 @@ def test_a_value_that_names_no_origin(value: bytes) -> None:
     assert origin_of(value) is None
 
 
-@pytest.mark.parametrize(
-    ("rows", "first", "committed", "found"),
-    [
+def test_each_difference_of_a_campaigns_rows_is_counted() -> None:
+    for rows, first, committed, found in (
         (range(12), 0, 10, Difference(0, 0, 0)),  # two of a micro-batch that is not committed yet
         ([3, 10, 11, 11, 11, 13], 10, 14, Difference(lost=1, doubled=2, too_early=1)),
         ([0, 1, 2, 2], 0, 2, Difference(lost=0, doubled=1, too_early=0)),
-    ],
-)
-def test_each_difference_of_a_campaigns_rows_is_counted(
-    rows: Iterable[int], first: int, committed: int, found: Difference
-) -> None:
-    assert difference(Counter(rows), first=first, committed=committed) == found
+    ):
+        assert difference(Counter(rows), first=first, committed=committed) == found
 
 
 def test_a_topic_begins_with_a_whole_micro_batch() -> None:

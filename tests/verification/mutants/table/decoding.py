@@ -91,7 +91,7 @@ DECODING: tuple[Mutant, ...] = (
     Mutant("reading: bytes behind an lz4 frame are damage", "Lz4BlockInputStream ends with the frame",
             "$COMPRESSED[: _lz4_frames_bytes($COMPRESSED)]", "compressed",
             "tests/unit/records/test_compression.py::"
-            "test_bytes_behind_gzip_and_lz4_are_left_out_as_java_does"),
+            "test_bytes_behind_gzip_and_lz4_are_left_out_and_behind_zstd_damage_as_for_java"),
     Mutant("reading: headers of a batch are not bounded", "maxHeadersPerBatch",
             "$MEASURED[Total.HEADERS] > $LIMITS.most_headers", "False",
             "tests/unit/records/test_decoder.py::test_headers_of_a_batch_are_bounded", within="_decode"),
