@@ -127,7 +127,7 @@ sanitize: $(DEPS)  ## run the kernel's tests under AddressSanitizer and Undefine
 		LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" \
 		ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc ARROW_DEFAULT_MEMORY_POOL=system \
 		$(CURDIR)/$(BIN)/pytest --capture=sys --hypothesis-profile=sanitize tests/unit/records/test_kernel.py \
-		tests/unit/records/test_row_hashes.py tests/unit/records/test_record_batch.py \
+		tests/unit/records/test_fingerprint.py tests/unit/records/test_record_batch.py \
 		tests/unit/records/test_decoder.py tests/unit/records/test_decoder_kernel.py $(ARGS)
 
 # Hostile bytes for every decoder. `make sanitize` tests hostile offsets and lengths for the kernel.

@@ -20,7 +20,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -55,17 +55,16 @@ if TEST_SOURCES:
     sys.path.insert(0, str(ROOT))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
-# A deadline on one example measures the machine's load, not the code.
+# A deadline on one example, or on making some, measures the machine's load, not the code.
+UNHURRIED: dict[str, Any] = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 # `make test` tries the same examples in each run, so that a run that fails fails again.
-hypothesis.settings.register_profile("gate", deadline=None, max_examples=20, derandomize=True)
+hypothesis.settings.register_profile("gate", **UNHURRIED, max_examples=20, derandomize=True)
 # For `make unit`, the loop of who changes a line.
-hypothesis.settings.register_profile("quick", deadline=None, max_examples=10)
+hypothesis.settings.register_profile("quick", **UNHURRIED, max_examples=10)
 # For `make test-all` and `make flakes`: others in each run.
-hypothesis.settings.register_profile("thorough", deadline=None)
+hypothesis.settings.register_profile("thorough", **UNHURRIED)
 # For `make sanitize`, which looks at little and has to look well, and is slow.
-hypothesis.settings.register_profile(
-    "sanitize", deadline=None, max_examples=200, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
+hypothesis.settings.register_profile("sanitize", **UNHURRIED, max_examples=200)
 hypothesis.settings.load_profile("gate")
 
 EXPECTED = (ROOT if TEST_SOURCES else Path(sysconfig.get_path("purelib")).resolve()) / "kafka_sink"

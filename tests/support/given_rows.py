@@ -31,16 +31,13 @@ ENTRY = st.one_of(st.none(), st.tuples(st.sampled_from([None, "", "h", "h\xe9", 
 INT64 = 2**63
 ROWS = st.lists(
     st.builds(
-        Given,
-        value=TEXT,
-        key=TEXT,
+        Given, value=TEXT, key=TEXT, partition=st.sampled_from([0, 1, -1, 99, None]),
         topic=st.sampled_from(["t", "u", "", None, "t\n", "t\0", "\xe9", "..", "t" * 250, *NOT_UTF8]),
-        partition=st.sampled_from([0, 1, -1, 99, None]),
-        headers=st.one_of(st.none(), st.lists(ENTRY, max_size=3).map(tuple)),
+        headers=st.none() | st.lists(ENTRY, max_size=3).map(tuple),
         timestamp=st.sampled_from([0, 1_000, -1, -1_000, -INT64, INT64 - 1, None]),
     ),
     max_size=8,
-)
+)  # fmt: skip
 
 
 def as_bytes(text: Text) -> bytes | None:

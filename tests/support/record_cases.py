@@ -5,7 +5,7 @@ A case is a list of rows, made into an Arrow batch with rows cut off at both end
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,22 +54,17 @@ MAYBE_TEXT = st.one_of(st.none(), TEXT)
 TIMESTAMPS_MS = st.integers(0, 253_402_300_799_999)  # to year 9999: all that Spark has from 1970 on
 ROWS = st.lists(
     st.builds(
-        Row,
-        key=MAYBE_TEXT,
-        value=MAYBE_TEXT,
-        headers=st.one_of(st.none(), st.lists(st.tuples(TEXT, MAYBE_TEXT), max_size=3).map(tuple)),
-        timestamp_ms=TIMESTAMPS_MS,
+        Row, key=MAYBE_TEXT, value=MAYBE_TEXT, timestamp_ms=TIMESTAMPS_MS,
+        headers=st.none() | st.lists(st.tuples(TEXT, MAYBE_TEXT), max_size=3).map(tuple),
     ),
     max_size=12,
-)
+)  # fmt: skip
 BYTES_TYPES = st.sampled_from([pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.binary_view()])
-HEADERS_TYPES = st.sampled_from(
-    [
-        pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
-        pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())])),
-        pa.list_(pa.struct([("key", pa.large_string()), ("value", pa.binary())])),
-    ]
-)
+HEADERS_TYPES = st.sampled_from([
+    pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())])),
+    pa.list_(pa.struct([("key", pa.large_string()), ("value", pa.binary())])),
+])  # fmt: skip
 ABSENT = st.none()
 CUT_OFF = Row(b"cut", b"off", ((b"cut", b"off"), (b"off", None)), 0)
 
@@ -100,15 +95,8 @@ def cases(draw: st.DrawFn) -> Case:
         columns["key"] = _bytes_array([row.key for row in stored], key_type)
     if headers_type is not None:
         columns["headers"] = pa.array([as_arrow(row.headers) for row in stored], headers_type)
-    expected = [
-        Row(
-            key=row.key if key_type is not None else None,
-            value=row.value,
-            headers=row.headers if headers_type is not None else None,
-            timestamp_ms=row.timestamp_ms,
-        )
-        for row in rows
-    ]
+    absent: dict[str, Any] = {name: None for name in ("key", "headers") if name not in columns}
+    expected = [replace(row, **absent) for row in rows]
     batch = pa.RecordBatch.from_pydict(columns).slice(before, len(rows))
     return Case(expected, RecordColumns.from_arrow(batch, now_ms=0))
 

@@ -78,15 +78,13 @@ class Batch:
         has_append_time = bool(self.attributes & LOG_APPEND_TIME)
         return [
             {
-                "key": row.key,
-                "value": row.value,
-                "offset": self.base_offset + delta,
+                "key": row.key, "value": row.value, "offset": self.base_offset + delta,
                 "timestamp": 1000 * (self.max_timestamp if has_append_time else row.timestamp_ms),
                 "timestampType": int(has_append_time),
                 "headers": [(key.decode(), value) for key, value in row.headers or ()] or None,
             }
             for delta, row in self.rows
-        ]
+        ]  # fmt: skip
 
 
 def row(value: bytes | None = b"v", key: bytes | None = None, timestamp_ms: int = 0, *headers: Any) -> Row:
@@ -108,21 +106,19 @@ def marker(kind: int, base_offset: int, producer_id: int, **fields: Any) -> Batc
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
     """All rows, timestamps as microseconds and headers as pairs."""
+
+    def as_given(name: str, array: pa.Array) -> list[Any]:
+        if name == "headers":
+            pairs = array.to_pylist()
+            return [each and [(entry["key"], entry["value"]) for entry in each] for each in pairs]
+        values: list[Any] = (array.cast(pa.int64()) if name == "timestamp" else array).to_pylist()
+        return values
+
     found = []
     for batch in batches:
         batch.validate(full=True)
-        columns = {}
-        for name in batch.schema.names:
-            array = batch.column(name)
-            if name == "timestamp":
-                array = array.cast(pa.int64())
-            columns[name] = array.to_pylist()
-        if "headers" in columns:
-            columns["headers"] = [
-                None if each is None else [(entry["key"], entry["value"]) for entry in each]
-                for each in columns["headers"]
-            ]
-        found += [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        columns = [as_given(name, batch.column(name)) for name in batch.schema.names]
+        found += [dict(zip(batch.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
     return found
 
 
@@ -173,12 +169,9 @@ MAYBE_TEXT = st.one_of(st.none(), TEXT)
 # As far as microseconds go.
 TIMESTAMPS_MS = st.one_of(st.integers(0, 2 * 10**12), st.sampled_from([-1, -(2**52), 2**52]))
 ROWS = st.builds(
-    Row,
-    key=MAYBE_TEXT,
-    value=MAYBE_TEXT,
-    headers=st.one_of(st.none(), st.lists(st.tuples(TEXT, MAYBE_TEXT), min_size=1, max_size=3).map(tuple)),
-    timestamp_ms=TIMESTAMPS_MS,
-)
+    Row, key=MAYBE_TEXT, value=MAYBE_TEXT, timestamp_ms=TIMESTAMPS_MS,
+    headers=st.none() | st.lists(st.tuples(TEXT, MAYBE_TEXT), min_size=1, max_size=3).map(tuple),
+)  # fmt: skip
 
 
 @st.composite

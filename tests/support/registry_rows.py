@@ -23,29 +23,19 @@ PLACE = T.StructType(
     [T.StructField("lat", T.DoubleType()), T.StructField("since", T.TimestampType()), T.StructField("inner", INNER)]
 )
 LINE = T.StructType([T.StructField("sku", T.StringType()), T.StructField("price", T.DecimalType(5, 2), False)])
-COLUMNS = T.StructType(
-    [
-        T.StructField("id", T.LongType(), False),
-        T.StructField("tiny", T.ByteType()),
-        T.StructField("small", T.ShortType()),
-        T.StructField("whole", T.IntegerType()),
-        T.StructField("flag", T.BooleanType()),
-        T.StructField("near", T.FloatType()),
-        T.StructField("ratio", T.DoubleType()),
-        T.StructField("name", T.StringType()),
-        T.StructField("data", T.BinaryType()),
-        T.StructField("amount", T.DecimalType(12, 3)),
-        T.StructField("wide", T.DecimalType(38, 18)),
-        T.StructField("day", T.DateType()),
-        T.StructField("at", T.TimestampType()),
-        T.StructField("local", T.TimestampNTZType()),
-        T.StructField("tags", T.ArrayType(T.StringType(), False)),
-        T.StructField("counts", T.MapType(T.StringType(), T.LongType(), False)),
-        T.StructField("place", PLACE),
-        T.StructField("lines", T.ArrayType(LINE, False)),
-        T.StructField("places", T.MapType(T.StringType(), INNER, False)),
-    ]
-)
+COLUMNS = T.StructType([
+    T.StructField("id", T.LongType(), False), T.StructField("tiny", T.ByteType()),
+    T.StructField("small", T.ShortType()), T.StructField("whole", T.IntegerType()),
+    T.StructField("flag", T.BooleanType()), T.StructField("near", T.FloatType()),
+    T.StructField("ratio", T.DoubleType()), T.StructField("name", T.StringType()),
+    T.StructField("data", T.BinaryType()), T.StructField("amount", T.DecimalType(12, 3)),
+    T.StructField("wide", T.DecimalType(38, 18)), T.StructField("day", T.DateType()),
+    T.StructField("at", T.TimestampType()),
+    T.StructField("local", T.TimestampNTZType()), T.StructField("tags", T.ArrayType(T.StringType(), False)),
+    T.StructField("counts", T.MapType(T.StringType(), T.LongType(), False)), T.StructField("place", PLACE),
+    T.StructField("lines", T.ArrayType(LINE, False)),
+    T.StructField("places", T.MapType(T.StringType(), INNER, False)),
+])  # fmt: skip
 
 
 # The text of a .proto file.
@@ -74,6 +64,16 @@ def _decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
     return st.integers(-most, most).map(lambda n: Decimal((n < 0, tuple(map(int, str(abs(n)))), -scale)))
 
 
+SIMPLE: dict[type[T.DataType], st.SearchStrategy[Any]] = {
+    T.ByteType: st.integers(-(2**7), 2**7 - 1), T.ShortType: st.integers(-(2**15), 2**15 - 1),
+    T.IntegerType: st.integers(-(2**31), 2**31 - 1), T.LongType: st.integers(-(2**63), 2**63 - 1),
+    T.BooleanType: st.booleans(), T.FloatType: st.floats(width=32, allow_nan=False),
+    T.DoubleType: st.floats(allow_nan=False), T.StringType: st.text(max_size=5), T.BinaryType: st.binary(max_size=5),
+    T.DateType: st.dates(), T.TimestampType: st.datetimes(timezones=st.just(dt.UTC)),
+    T.TimestampNTZType: st.datetimes(),
+}  # fmt: skip
+
+
 def _values(data_type: T.DataType) -> st.SearchStrategy[Any]:
     match data_type:
         case T.StructType():
@@ -85,30 +85,7 @@ def _values(data_type: T.DataType) -> st.SearchStrategy[Any]:
             return st.dictionaries(st.text(max_size=3), _values(data_type.valueType), max_size=3)
         case T.DecimalType():
             return _decimals(data_type.precision, data_type.scale)
-        case T.ByteType():
-            return st.integers(-(2**7), 2**7 - 1)
-        case T.ShortType():
-            return st.integers(-(2**15), 2**15 - 1)
-        case T.IntegerType():
-            return st.integers(-(2**31), 2**31 - 1)
-        case T.LongType():
-            return st.integers(-(2**63), 2**63 - 1)
-        case T.BooleanType():
-            return st.booleans()
-        case T.FloatType():
-            return st.floats(width=32, allow_nan=False)
-        case T.DoubleType():
-            return st.floats(allow_nan=False)
-        case T.StringType():
-            return st.text(max_size=5)
-        case T.BinaryType():
-            return st.binary(max_size=5)
-        case T.DateType():
-            return st.dates()
-        case T.TimestampType():
-            return st.datetimes(timezones=st.just(dt.UTC))
-        case _:
-            return st.datetimes()
+    return SIMPLE[type(data_type)]
 
 
 def _nullable(data_type: T.DataType, nullable: bool) -> st.SearchStrategy[Any]:

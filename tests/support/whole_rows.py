@@ -43,14 +43,9 @@ ENTRIES = (
     pa.struct([("key", pa.string_view()), ("value", pa.binary_view())]),
 )
 SPARKS = RowTypes(
-    value=pa.binary(),
-    key=pa.binary(),
-    headers=pa.list_(ENTRIES[0]),
-    timestamp=pa.timestamp("us", "UTC"),
-    topic=pa.string(),
-    partition=pa.int32(),
-    sparse=False,
-)
+    value=pa.binary(), key=pa.binary(), headers=pa.list_(ENTRIES[0]), timestamp=pa.timestamp("us", "UTC"),
+    topic=pa.string(), partition=pa.int32(), sparse=False,
+)  # fmt: skip
 
 
 def arrow_batch(rows: Sequence[WholeRow], types: RowTypes = SPARKS) -> pa.RecordBatch:
@@ -80,28 +75,22 @@ BYTES = (pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.bina
 DICTIONARIES = (pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int32(), pa.large_binary()))
 BYTES_TYPES = st.sampled_from((*BYTES, *DICTIONARIES))
 ROW_TYPES = st.builds(
-    RowTypes,
-    value=BYTES_TYPES,
-    key=BYTES_TYPES,
+    RowTypes, value=BYTES_TYPES, key=BYTES_TYPES, sparse=st.booleans(),
     headers=st.sampled_from([of(entry) for of in (pa.list_, pa.large_list, pa.list_view) for entry in ENTRIES]),
     timestamp=st.sampled_from([pa.timestamp("ms"), pa.timestamp("us", "UTC")]),
     topic=st.sampled_from([pa.string(), pa.large_string(), pa.string_view(), DICTIONARIES[0]]),
     partition=st.sampled_from([pa.int32(), pa.int8()]),
-    sparse=st.booleans(),
-)
+)  # fmt: skip
 
 
 def whole_rows(texts: st.SearchStrategy[str]) -> st.SearchStrategy[WholeRow]:
-    some_bytes = st.one_of(st.none(), texts.map(str.encode))
+    some_bytes = st.none() | texts.map(str.encode)
     return st.builds(
-        WholeRow,
-        value=some_bytes,
-        key=some_bytes,
+        WholeRow, value=some_bytes, key=some_bytes, topic=st.none() | texts,
         headers=st.lists(st.tuples(texts.map(str.encode), some_bytes), max_size=3).map(tuple),
-        timestamp_ms=st.one_of(st.none(), st.sampled_from([0, 1, 1_700_000_000_000])),
-        topic=st.one_of(st.none(), texts),
-        partition=st.one_of(st.none(), st.sampled_from([0, 1, -1, 127])),
-    )
+        timestamp_ms=st.none() | st.sampled_from([0, 1, 1_700_000_000_000]),
+        partition=st.none() | st.sampled_from([0, 1, -1, 127]),
+    )  # fmt: skip
 
 
 # Around the 16 bytes of a block and the 64 blocks of a chunk, and more than that.

@@ -1,20 +1,25 @@
-"""What is asked and of whom, of scripted peers; the faults are in tests/integration/test_doctor.py."""
+"""What is asked and of whom, of scripted peers, and the report; the faults are in tests/integration/test_doctor.py."""
 
 from __future__ import annotations
 
+import errno
+import pickle
 import re
 import socket
 import threading
 import time
-from collections.abc import Callable
+from copy import copy
 
 import pytest
 
 from kafka_sink.doctor import dialogue, engine
 from kafka_sink.doctor.engine import examine_hosts, first_failure
-from kafka_sink.doctor.report import Finding, Report, Status, Verdict, failed, ok
-from kafka_sink.doctor.steps import HOST_STEPS, STEPS
+from kafka_sink.doctor.first_aid import look_at_hosts
+from kafka_sink.doctor.reading import examine_read
+from kafka_sink.doctor.report import Finding, Report, Status, Verdict, failed, from_json, ok, skipped, to_json, warning
+from kafka_sink.doctor.steps import HOST_STEPS, STEPS, because_of
 from kafka_sink.doctor.writing import examine
+from kafka_sink.errors import BrokersUnreachable, TopicNotFound
 from kafka_sink.kafka.net.resolver import resolve
 from kafka_sink.kafka.net.transport import Address
 from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
@@ -22,9 +27,10 @@ from kafka_sink.kafka.protocol.apis.describe_configs import TopicConfigsRequest
 from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.requests import Request
-from kafka_sink.options.config import SinkConfig, sink_config
+from kafka_sink.options.config import SinkConfig, given_options, sink_config
+from kafka_sink.options.reading import READING, ReadConfig, read_config
 from scripted_kafka import advertises, scripted
-from scripted_peers import peer, says_nothing
+from scripted_peers import Behaviour, peer, says_nothing
 
 NOWHERE = "nowhere.invalid"
 
@@ -34,26 +40,30 @@ def config(*ports: int, **more: str) -> SinkConfig:
     return sink_config({"kafka.bootstrap.servers": servers, **more})
 
 
+def findings(report: Report) -> dict[str, Finding]:
+    return {verdict.step: verdict.finding for verdict in report.verdicts}
+
+
+def topic_told(
+    *answers: tuple[Request, dict[str, object]], creates: bool = True, then: Behaviour = socket.socket.close
+) -> Finding:
+    """What is found of topic t, of a peer that answers so; after that it may hang up."""
+    with peer(scripted([said(), *answers], then)) as port:
+        return findings(examine(config(port, topic="t", createTopics=str(creates).lower())))["topic"]
+
+
 def steps_of(report: Report, where: str) -> list[str]:
     return [verdict.step for verdict in report.verdicts if verdict.where == where]
-
-
-def topic_of(examined: SinkConfig) -> Finding:
-    """Return the finding about the topic. The peer may hang up after that."""
-    (finding,) = (verdict.finding for verdict in examine(examined).verdicts if verdict.step == "topic")
-    return finding
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_all_that_needs_a_cluster_is_skipped_without_one(guarantee: str) -> None:
     report = examine(config(topic="t", deliveryGuarantee=guarantee))
     assert [failure.step for failure in report.failures] == ["dns"]
-    assert {verdict.step for verdict in report.verdicts if verdict.status is Status.OK} == {"acks"}
-    assert {verdict.step for verdict in report.verdicts} <= set(STEPS)
-    asked = {verdict.step for verdict in report.verdicts}
-    assert ("transactional id acl" in asked, "producer id" in asked) == (
-        (True, False) if guarantee == "exactly-once" else (False, True)
-    )
+    assert [step for step, finding in findings(report).items() if finding.status is Status.OK] == ["acks"]
+    assert findings(report).keys() <= STEPS.keys()
+    asked = {"transactional id acl", "producer id"} & findings(report).keys()
+    assert asked == {"transactional id acl" if guarantee == "exactly-once" else "producer id"}
 
 
 def test_each_broker_is_looked_for_where_it_says_that_it_is() -> None:
@@ -94,8 +104,7 @@ def test_a_cluster_that_answers_no_more(monkeypatch: pytest.MonkeyPatch) -> None
     """It says who the brokers are, and then what nobody asked for."""
     monkeypatch.setattr(engine, "PATIENCE_S", 0.1)
     with peer(advertises(NOWHERE, 9092)) as port:
-        report = examine(config(port, topic="t", deliveryGuarantee="exactly-once"))
-    found = {verdict.step: verdict.finding for verdict in report.verdicts}
+        found = findings(examine(config(port, topic="t", deliveryGuarantee="exactly-once")))
     assert "no answer to Metadata" in found["topic"].found
     assert found["write acl"].found == "because of topic"
     assert found["transaction timeout"].status is Status.SKIPPED
@@ -119,8 +128,7 @@ def test_a_broker_that_has_to_fetch_producer_ids_is_asked_again() -> None:
     denied = {"error_code": 29, "resource_name": "t", "configs": []}
     answers.append((TopicConfigsRequest(("t",), ()), {"results": [denied]}))
     with peer(scripted(answers)) as port:
-        report = examine(config(port, topic="t"))
-    found = {verdict.step: verdict.finding for verdict in report.verdicts}
+        found = findings(examine(config(port, topic="t")))
     assert found["producer id"].status is Status.OK
     assert (found["settings"].status, found["in-sync replicas"].found) == (Status.SKIPPED, "because of settings")
 
@@ -130,18 +138,15 @@ def made(code: int, **more: object) -> tuple[Request, dict[str, object]]:
 
 
 def test_a_topic_that_takes_a_moment_to_be_there() -> None:
-    with peer(scripted([said(), said(MISSING), made(0), said(MISSING), said(THERE)])) as port:
-        finding = topic_of(config(port, topic="t", createTopics="true"))
+    finding = topic_told(said(MISSING), made(0), said(MISSING), said(THERE))
     assert (finding.status, "created" in finding.found) == (Status.OK, True)
 
 
 def test_a_topic_that_is_refused_is_not_waited_for() -> None:
-    with peer(scripted([said(), said(MISSING), made(29, error_message="no")])) as port:
-        finding = topic_of(config(port, topic="t", createTopics="true"))
+    finding = topic_told(said(MISSING), made(29, error_message="no"))
     assert (finding.status, "TOPIC t CREATE" in finding.remedy) == (Status.FAILED, True)
-    with peer(scripted([said(), said(MISSING)])) as port:
-        assert "there is no such topic" in topic_of(config(port, topic="t")).found
-    assert topic_of(config(topic="t", createTopics="true")).status is Status.SKIPPED
+    assert "there is no such topic" in topic_told(said(MISSING), creates=False).found
+    assert findings(examine(config(topic="t", createTopics="true")))["topic"].status is Status.SKIPPED
 
 
 def test_a_busy_controller_is_asked_again() -> None:
@@ -151,7 +156,7 @@ def test_a_busy_controller_is_asked_again() -> None:
         scripted([*told, made(41), made(0), said(THERE)])(sock)
 
     with peer(behaviour) as port:
-        finding = topic_of(config(port, topic="t", createTopics="true"))
+        finding = findings(examine(config(port, topic="t", createTopics="true")))["topic"]
     assert (finding.status, "created" in finding.found) == (Status.OK, True)
 
 
@@ -159,12 +164,11 @@ def test_a_busy_controller_is_asked_again() -> None:
     ("then", "words"), [(socket.socket.close, ": the peer closed the connection"), (says_nothing, "")]
 )
 def test_a_broker_that_does_not_answer_create_topics_fails_the_check_in_time(
-    monkeypatch: pytest.MonkeyPatch, then: Callable[[socket.socket], None], words: str
+    monkeypatch: pytest.MonkeyPatch, then: Behaviour, words: str
 ) -> None:
     monkeypatch.setattr(dialogue, "STEP_TIMEOUT_S", 0.5)
     begun = time.monotonic()
-    with peer(scripted([said(), said(MISSING)], then)) as port:
-        finding = topic_of(config(port, topic="t", createTopics="true"))
+    finding = topic_told(said(MISSING), then=then)
     assert time.monotonic() - begun < 60
     assert (finding.status, f"no answer to CreateTopics{words}" in finding.found) == (Status.FAILED, True)
 
@@ -174,7 +178,7 @@ def test_topics_that_brokers_may_make_are_no_failure() -> None:
     letters = {"badRows": "deadLetter", "deadLetterTopic": "u"}
     with peer(scripted([said(), said(MISSING), said({**MISSING, "name": "u"})])) as port:
         report = examine(config(port, topic="t", **letters))
-    found = {verdict.step: verdict.finding for verdict in report.verdicts}
+    found = findings(report)
     assert {found[step].status for step in ("topic", "dead letter topic")} == {Status.WARNING}
     assert found["write acl"].found == "because of topic, which does not exist yet"
     assert {verdict.step for verdict in report.failures} == {"dns"}
@@ -199,3 +203,135 @@ def test_a_cluster_that_names_brokers_without_end_is_looked_at_for_a_while(monke
     assert last.status is Status.SKIPPED
     assert re.fullmatch(r"1?[0-9]{3} more brokers", last.where)
     assert "not checked" in last.finding.found
+
+
+def of_a_read(**options: str) -> ReadConfig:
+    return read_config(given_options({"kafka.bootstrap.servers": "nowhere.invalid:9092", **options}, table=READING))
+
+
+@pytest.mark.parametrize(
+    "options", [{"subscribe": "a,b"}, {"assign": '{"a": [0], "b": [1]}'}, {"subscribePattern": "a|b"}], ids=str
+)
+def test_a_read_skips_what_needs_a_cluster_without_one(options: dict[str, str]) -> None:
+    report = examine_read(of_a_read(**options, groupId="lag"))
+    assert [failure.step for failure in report.failures] == ["dns"]
+    assert findings(report).keys() <= STEPS.keys()
+    rest = [(verdict.step, verdict.where) for verdict in report.verdicts if verdict.status is Status.SKIPPED]
+    topics = [(step, f"topic {name}") for name in "ab" for step in ("topic", "read acl", "leaders")]
+    of_hosts = [(step, "nowhere.invalid:9092") for step in ("tcp", "tls", "api versions", "sasl")]
+    assert [each for each in rest if each not in of_hosts] == [
+        ("cluster", "cluster"), ("service", "cluster"), ("reading", "cluster"),
+        *([("topic", "subscribePattern")] if "subscribePattern" in options else topics), ("group acl", "group lag"),
+    ]  # fmt: skip
+    assert "group acl" not in findings(examine_read(of_a_read(**options)))
+
+
+UNREACHABLE = BrokersUnreachable(bootstrap_servers="b:9092", waited_ms=5, last_error="b:9092: Connection refused")
+
+
+def of_a_write() -> SinkConfig:
+    return sink_config({"kafka.bootstrap.servers": "b:9092", "topic": "t"})
+
+
+def test_the_first_failure_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Report((Verdict("dns", "b:9092", ok("")), Verdict("tcp", "b:9092", failed("nothing listens", "check it"))))
+    monkeypatch.setattr(engine, "examine_hosts", lambda of_a_write: found)
+    error = copy(UNREACHABLE)
+    look_at_hosts(error, of_a_write().producer)
+    assert (error.step, error.where, error.remedy) == ("tcp", "b:9092", "check it")
+    happened, data, advice = error.parts()
+    assert happened.endswith("step 'tcp' of b:9092 fails: nothing listens.")
+    assert advice.startswith("To fix it: check it. All steps, ")
+    assert "`pykafka check --bootstrap-servers b:9092`." in advice
+    assert advice.endswith("To outlast a longer outage, raise kafka.max.block.ms.")
+    assert "Check kafka.bootstrap.servers, and" not in str(error)
+    assert data == UNREACHABLE.parts().data
+
+
+@pytest.mark.parametrize(
+    "lack", [None, RuntimeError("can't start new thread"), OSError(errno.EMFILE, "files"), MemoryError()]
+)
+def test_an_error_stays_if_brokers_are_back_or_not_seen(
+    monkeypatch: pytest.MonkeyPatch, lack: Exception | None
+) -> None:
+    def examine(of_a_write: object) -> Report:
+        if lack is not None:
+            raise lack
+        return Report((Verdict("dns", "b:9092", ok("")),))
+
+    monkeypatch.setattr(engine, "examine_hosts", examine)
+    error = copy(UNREACHABLE)
+    look_at_hosts(error, of_a_write().producer)
+    assert str(error) == str(UNREACHABLE)
+    # Others are not looked at.
+    monkeypatch.delattr(engine, "examine_hosts")
+    look_at_hosts(TopicNotFound(topic="t", waited_ms=1), of_a_write().producer)
+
+
+def test_every_need_is_a_step_before_it() -> None:
+    before: set[str] = set()
+    for step in STEPS.values():
+        assert set(step.needs) <= before
+        before.add(step.name)
+    assert before >= set(HOST_STEPS)
+
+
+@pytest.mark.parametrize("status", Status)
+@pytest.mark.parametrize("step", ["topic", "write acl", "in-sync replicas", "producer id", "group acl"])
+def test_all_that_follows_names_the_first_cause(step: str, status: Status) -> None:
+    cause = Verdict("cluster", "c", Finding(status, ""))
+    verdicts = [cause, Verdict("acks", "t", failed("", ""))]
+    if status in (Status.FAILED, Status.SKIPPED):
+        verdicts.insert(1, Verdict("topic", "t", skipped("because of cluster")))
+        assert because_of(STEPS[step], verdicts) is cause
+    else:
+        assert because_of(STEPS[step], verdicts) is None
+    # A partition without a leader is one failure: nothing is in sync then, which says nothing new.
+    cause = Verdict("leaders", "t", failed("", "r"))
+    assert because_of(STEPS["in-sync replicas"], [Verdict("settings", "t", ok("")), cause]) is cause
+
+
+WELL = Verdict("dns", "kafka-1:9092", ok("10.0.0.1"))
+WARNED = Verdict("replication", "topic t", warning("replication factor 1", "raise it"))
+BROKEN = Verdict("tcp", "kafka-1:9092", failed("refused", "check the <port>"))
+PASSED_OVER = Verdict("tls", "kafka-1:9092", skipped("because of tcp"))
+
+
+def test_the_table_and_the_document() -> None:
+    assert repr(Report((WELL, BROKEN, PASSED_OVER, WARNED))) == (
+        "VERDICT  STEP         WHERE         FOUND\n"
+        "OK       dns          kafka-1:9092  10.0.0.1\n"
+        "FAILED   tcp          kafka-1:9092  refused\n"
+        "                                    to fix it: check the <port>\n"
+        "SKIPPED  tls          kafka-1:9092  because of tcp\n"
+        "WARNING  replication  topic t       replication factor 1\n"
+        "                                    to fix it: raise it\n"
+        "\n"
+        "1 OK, 1 WARNING, 1 FAILED, 1 SKIPPED"
+    )
+    document = Report((WELL, BROKEN)).document()
+    assert (document["ok"], document["counts"]) == (False, {"OK": 1, "WARNING": 0, "FAILED": 1, "SKIPPED": 0})
+    assert document["verdicts"][1] == {
+        "status": "FAILED", "step": "tcp", "where": "kafka-1:9092", "seen_from": "driver", "found": "refused",
+        "remedy": "check the <port>",
+    }  # fmt: skip
+
+
+def test_what_executors_saw_comes_back_as_it_was_with_whence() -> None:
+    every = (WELL, WARNED, BROKEN, PASSED_OVER)
+    back = from_json(to_json(every), seen_from="driver")
+    assert back == pickle.loads(pickle.dumps(back)) == every
+    assert all(isinstance(verdict.status, Status) and isinstance(verdict.finding, Finding) for verdict in back)
+    assert "FROM" not in repr(Report((WELL,)))
+    from_there = from_json(to_json([BROKEN]), seen_from="worker-7")
+    lines = repr(Report((WELL,)) + Report(from_there)).splitlines()
+    assert lines[0].split() == ["VERDICT", "FROM", "STEP", "WHERE", "FOUND"]
+    assert [line.split()[:3] for line in lines[1:3]] == [["OK", "driver", "dns"], ["FAILED", "worker-7", "tcp"]]
+
+
+def test_the_html_is_the_table_escaped() -> None:
+    html = Report((WELL, BROKEN))._repr_html_()
+    assert html.count("<tr>") == 3
+    assert "<td>check the &lt;port&gt;</td>" in html
+    assert "1 OK, 1 FAILED" in html
+    assert repr(Report(())).splitlines()[0].split() == ["VERDICT", "STEP", "WHERE", "FOUND"]

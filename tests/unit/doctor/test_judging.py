@@ -1,19 +1,25 @@
-"""Each finding of `judging`: its status, what it found, and the remedy."""
+"""Each finding: its status, what it found, and the remedy; of topics, of a service, of interpreters."""
 
 from __future__ import annotations
 
+import sys
 import uuid
+from dataclasses import replace
 
 import pytest
 
-from kafka_sink.doctor import judging
+from kafka_sink.doctor import interpreter, judging, service
+from kafka_sink.doctor.interpreter import Interpreter, interpreter_of, judged, this_interpreter
+from kafka_sink.doctor.judging import MIN_ISR, STATE_TOPICS, UNCLEAN
 from kafka_sink.doctor.report import Finding, Status
 from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.protocol.acl_operation import NOT_TOLD, AclOperation
+from kafka_sink.kafka.protocol.all_apis import APIS
 from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsResponse
 from kafka_sink.kafka.protocol.apis.describe_configs import TopicConfigs
 from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataResponse, PartitionMetadata, TopicMetadata
 from kafka_sink.options.config import SinkConfig, sink_config
+from kafka_sink.records.kernel import Loss, fallback
 
 OK, WARNING, FAILED, SKIPPED = Status
 NONE, UNKNOWN, NO_LEADER, LOADING, INVALID_NAME = 0, 3, 5, 14, 17
@@ -181,9 +187,8 @@ def test_a_finding_has_its_status_and_its_remedy(finding: Finding, status: Statu
 
 def test_what_does_not_help_is_not_advised() -> None:
     assert "createTopics" not in judging.missing("t", "false", SINK, option="deadLetterTopic").remedy
-    assert not [
-        code for code in (NO_LEADER, INVALID_NAME, LOADING) if "--alter" in commit_topic(topic(code=code)).remedy
-    ]
+    remedies = [commit_topic(topic(code=code)).remedy for code in (NO_LEADER, INVALID_NAME, LOADING)]
+    assert not [remedy for remedy in remedies if "--alter" in remedy]
 
 
 def test_a_secret_among_the_settings_is_shown_by_neither_side() -> None:
@@ -198,9 +203,8 @@ def test_a_secret_among_the_settings_is_shown_by_neither_side() -> None:
 WEEK_MINUTES, WEEK_MS = "10080", "604800000"
 
 
-@pytest.mark.parametrize(
-    ("offsets_minutes", "ids_ms", "status", "words"),
-    [
+def test_how_long_brokers_remember_what_is_committed() -> None:
+    for offsets_minutes, ids_ms, status, words in (
         (WEEK_MINUTES, WEEK_MS, OK, "offsets.retention.minutes=10080, transactional.id.expiration.ms=604800000"),
         ("10079", WEEK_MS, WARNING, "10079 minutes after the last"),
         (WEEK_MINUTES, "604799999", WARNING, "raise transactional.id.expiration.ms"),
@@ -210,11 +214,117 @@ WEEK_MINUTES, WEEK_MS = "10080", "604800000"
         (WEEK_MINUTES, "900001", WARNING, "StateExpired"),
         (None, WEEK_MS, SKIPPED, "CLUSTER DESCRIBE_CONFIGS"),
         (WEEK_MINUTES, None, SKIPPED, "CLUSTER DESCRIBE_CONFIGS"),
-    ],
-)
-def test_how_long_brokers_remember_what_is_committed(
-    offsets_minutes: str | None, ids_ms: str | None, status: Status, words: str
-) -> None:
-    finding = judging.retention(offsets_minutes, ids_ms, 900_000)
-    assert finding.status is status
-    assert words in finding.found + finding.remedy
+    ):
+        finding = judging.retention(offsets_minutes, ids_ms, 900_000)
+        assert finding.status is status
+        assert words in finding.found + finding.remedy
+
+
+CONFIG = sink_config({"kafka.bootstrap.servers": "b:9092", "topic": "t"})
+SAFE = {MIN_ISR: "2", UNCLEAN: "false"}
+
+
+def state_topic(name: str, replicas: int = 3, code: int = 0) -> TopicMetadata:
+    partitions = (PartitionMetadata(0, 0, 1, 0, tuple(range(replicas)), (1,)),)
+    return TopicMetadata(code, name, uuid.UUID(int=1), () if code else partitions, -1)
+
+
+def test_topics_of_state() -> None:
+    for replicas, code, values, config_code, status, found in (
+        (3, 0, SAFE, 0, OK, "__transaction_state has replication factor 3"),
+        (3, UNKNOWN, {}, 0, OK, "__transaction_state is not created yet"),
+        (1, 0, SAFE | {MIN_ISR: "1"}, 0, WARNING, "__transaction_state has one replica: if it loses"),
+        (3, 0, SAFE | {UNCLEAN: "true"}, 0, WARNING, f"__transaction_state has {UNCLEAN}=true"),
+        (3, 0, SAFE | {MIN_ISR: "1"}, 0, WARNING, f"__transaction_state has {MIN_ISR}=1"),
+        (1, 0, {}, TOPIC_DENIED, WARNING, "twice; not seen: the settings of __transaction_state"),
+        (3, 0, {}, TOPIC_DENIED, SKIPPED, "does not show the settings of __transaction_state"),
+        (3, TOPIC_DENIED, {}, 0, SKIPPED, "does not show __transaction_state (TOPIC_AUTHORIZATION_FAILED (error 29))"),
+    ):
+        offsets, transactions = STATE_TOPICS
+        topics = [state_topic(offsets), state_topic(transactions, replicas, code)]
+        configs = [TopicConfigs(offsets, 0, SAFE), TopicConfigs(transactions, config_code, values)]
+        finding = judging.state_topics(topics, configs, CONFIG)
+        assert (finding.status, found in finding.found) == (status, True), finding
+        if status is SKIPPED:
+            assert "DESCRIBE_CONFIGS" in finding.remedy
+        if status is WARNING:
+            assert f"3 replicas, {MIN_ISR}=2 and {UNCLEAN}=false" in finding.remedy
+
+
+EVERYTHING = {api.key: (0, api.max_version) for api in APIS}
+# As brokers of 2.1.1 and 2.8.2 told them, as far as it matters here.
+KAFKA_2_1 = {0: (0, 7), 3: (0, 7), 18: (0, 2), 22: (0, 1), 10: (0, 2), 9: (0, 5)}
+KAFKA_2_8 = KAFKA_2_1 | {0: (0, 9), 3: (0, 11), 18: (0, 3), 22: (0, 4), 10: (0, 3), 9: (0, 7), 61: (0, 0)}
+
+
+def test_a_release_is_told_by_the_newest_request() -> None:
+    for ranges, release in (
+        (KAFKA_2_1, "2.1"), (KAFKA_2_1 | {18: (0, 3)}, "2.4"), (KAFKA_2_8, "2.8"), (KAFKA_2_8 | {66: (0, 0)}, "3.0"),
+        (KAFKA_2_8 | {66: (0, 1)}, "3.8"), (KAFKA_2_8 | {66: (0, 1), 26: (0, 5)}, "4.0"), (EVERYTHING, "4.1"),
+        (EVERYTHING | {18: (0, 5)}, "4.4"),
+    ):  # fmt: skip
+        found = service.service({"kafka-1"}, "5L6g3nShT", ranges)
+        assert (found.status, found.found) == (OK, f"takes requests as Apache Kafka {release} or later does")
+
+
+def test_a_service_is_told_by_its_names() -> None:
+    for host, cluster_id, name in (
+        ("pkc-12345.eu-west-1.aws.confluent.cloud", "lkc-1", "Confluent Cloud"),
+        ("b-1.demo.abc123.c2.kafka.eu-west-1.amazonaws.com", None, "Amazon MSK"),
+        ("boot-abc.c1.kafka-serverless.us-east-1.amazonaws.com", None, "Amazon MSK Serverless"),
+        ("NAMESPACE.servicebus.windows.net", None, "Azure Event Hubs"),
+        ("kafka-1.example.com", "redpanda.0f6b-1", "Redpanda"),
+    ):
+        found = service.service({"10.0.0.1", host}, cluster_id, KAFKA_2_8).found
+        assert found == f"{name}, by its names; it takes requests as Apache Kafka 2.8 or later does"
+    # A name that only has a service's name in it is none.
+    for host in ("confluent.cloud.example.com", "my-confluent.cloud.evil", "xconfluent.cloud"):
+        assert service.service({host}, "not-redpanda.x", EVERYTHING).found.startswith("takes requests")
+        assert "fewer requests than Kafka 2.1" in service.service({host}, None, {0: (0, 6)}).found
+
+
+def test_an_idempotent_write_needs_producer_ids() -> None:
+    brokers = {"broker 1": {0: (0, 7), 3: (0, 5)}}
+    found = service.at_least_once(brokers, is_idempotent=True)
+    assert found.status is Status.FAILED
+    assert "broker 1 lacks InitProducerId 0 to 5" in found.found
+    assert "kafka.enable.idempotence=false" in found.remedy
+    assert service.at_least_once(brokers, is_idempotent=False).status is Status.OK
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_exactly_once_names_what_is_missing_and_where(is_wanted: bool) -> None:
+    """In a cluster that is being upgraded some brokers have more than others. A write that is at-least-once is told
+    what exactly-once would need."""
+    brokers = {"broker 1": EVERYTHING, "broker 2": KAFKA_2_8, "broker 3": KAFKA_2_8}
+    found = service.exactly_once(brokers, is_wanted=is_wanted)
+    assert found.status is (Status.FAILED if is_wanted else Status.SKIPPED)
+    assert found.found.startswith(f"{'' if is_wanted else 'not asked for; '}broker 2, broker 3 lack ")
+    lacks = "ListTransactions 0 to 2 (Kafka 3.0; finds what an earlier run left open (KIP-664)): it has none"
+    assert lacks in found.found
+    assert ("deliveryGuarantee=at-least-once" in found.remedy) is is_wanted
+
+
+DRIVER = Interpreter("/venv/bin/python", "3.11.7", "0.1.0", "/venv/lib", "compiled")
+
+
+def test_a_process_knows_its_python_and_why_it_has_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = this_interpreter()
+    assert (here.executable, here.python) == (sys.executable, ".".join(map(str, sys.version_info[:3])))
+    assert interpreter_of(here.to_json()) == here
+    monkeypatch.setattr(interpreter, "KERNEL", replace(fallback(), loss=Loss("nobody built it", "build it")))
+    here = this_interpreter()
+    assert (here.kernel, here.loss, here.remedy) == ("vectorised", "nobody built it", "build it")
+
+
+def test_a_write_wants_one_version_and_the_kernel() -> None:
+    of_other_python = replace(DRIVER, executable="/usr/bin/python3", python="3.12.1")
+    unkerneled = replace(DRIVER, kernel="vectorised")
+    for found, status, says, remedy in (
+        (DRIVER, OK, "kafka_sink 0.1.0 in /venv/lib, compiled kernel", ""), (of_other_python, OK, "Python 3.12.1", ""),
+        (unkerneled, OK, "vectorised kernel", ""),
+        (replace(DRIVER, version="0.0.9"), WARNING, "another version", "install pyspark-pykafka 0.1.0"),
+        (replace(unkerneled, loss="in a zip", remedy="unzip"), WARNING, "in a zip", "unzip"),
+    ):  # fmt: skip
+        finding = judged(found, DRIVER)
+        assert (finding.status, says in finding.found, remedy in finding.remedy) == (status, True, True)

@@ -1,10 +1,11 @@
-"""Judging all rows at once finds exactly those that the fast path refuses one by one, and what stands for them tells
-them apart."""
+"""Bad rows are those that the fast path refuses; dead letters and identity headers, read plainly by row."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,10 @@ from kafka_sink.records.bad_rows import (
     stand_ins,
 )
 from kafka_sink.records.columns import RecordColumns
+from kafka_sink.records.dead_letters import BadRows, LeftOut, Origin, dead_letters
 from kafka_sink.records.fingerprint import Fingerprint
+from kafka_sink.records.row_identity import RowIdentity
+from kafka_sink.text.topic_name import LONGEST
 
 COLUMNS = st.sets(st.sampled_from(["key", "topic", "partition", "headers", "timestamp"])).map(lambda s: s | {"value"})
 
@@ -123,3 +127,122 @@ def test_topics_are_named_by_rows_that_may_have_been_sent(rows: list[Given], typ
     batch = batch_of(rows, types, ALL)
     sent = [number for number in range(len(rows)) if refused(batch.slice(number, 1), topic_option=False) is None]
     assert named_topics(batch) == {rows[number].topic for number in sent}
+
+
+ORIGINS = st.builds(
+    Origin, query_id=st.sampled_from([None, "a query"]), batch_id=st.sampled_from([None, 0, 7]),
+    slot=st.integers(0, 3), topic=st.sampled_from([None, "of the option"]),
+)  # fmt: skip
+
+
+def expected(row: Given, reason: Reason, number: int, size: int, origin: Origin, left_out: LeftOut) -> Any:
+    own = [] if row.headers is None or left_out == LeftOut.ALL else [entry or (None, None) for entry in row.headers]
+    headers: list[tuple[str, Any]] = [
+        (
+            f"pykafka.bytes.key.{key.hex()}" if isinstance(key, bytes) else "pykafka.null.key" if key is None else key,
+            value,
+        )
+        for key, value in own
+    ]
+    topic = row.topic if origin.topic is None else origin.topic
+    topic = topic.decode("utf-8", "backslashreplace") if isinstance(topic, bytes) else topic and topic[:LONGEST]
+    told = {
+        "reason": reason.name, "query": origin.query_id, "batch": origin.batch_id, "slot": origin.slot, "row": number,
+        "topic": topic, "partition": row.partition,
+        "timestamp": None if row.timestamp is None else f"{row.timestamp} us",
+        "size": size if reason is Reason.RecordTooLarge else None,
+        "left.out": [None, "value", "value, key, headers"][left_out],
+        "value.size": None if left_out == LeftOut.NOTHING or row.value is None else len(row.value),
+    }  # fmt: skip
+    headers += [(f"pykafka.{name}", str(value).encode()) for name, value in told.items() if value is not None]
+    key = None if left_out == LeftOut.ALL else row.key
+    return key, None if left_out else row.value, headers
+
+
+def letters_of(rows: pa.RecordBatch, reasons: Any, numbers: Any, sizes: Any, origin: Origin, left_out: Any) -> Any:
+    bad = BadRows(rows, np.array(reasons, np.uint8), np.array(numbers, np.int64), np.array(sizes, np.int64))
+    return [
+        (letter["key"], letter["value"], [(entry["key"].decode(), entry["value"]) for entry in letter["headers"]])
+        for letter in dead_letters(bad, origin, np.array(left_out, np.uint8)).to_pylist()
+    ]
+
+
+@given(ROWS, ORIGINS, st.data())
+def test_a_dead_letter_is_the_row_and_what_was_wrong(rows: list[Given], origin: Origin, data: st.DataObject) -> None:
+    reasons = [data.draw(st.sampled_from(Reason)) for _ in rows]
+    left_out = [data.draw(st.sampled_from(LeftOut)) for _ in rows]
+    numbers = list(range(40, 40 + len(rows)))
+    sizes = [number * 1_000 for number in numbers]
+    batch = plain(batch_of(rows, PLAIN_TYPES, ALL))
+    assert letters_of(batch, reasons, numbers, sizes, origin, left_out) == [
+        expected(row, reason, number, size, origin, left)
+        for row, reason, number, size, left in zip(rows, reasons, numbers, sizes, left_out, strict=True)
+    ]
+
+
+def test_rows_of_a_value_alone_and_what_is_no_topics_name() -> None:
+    rows = plain(pa.record_batch({"value": pa.array(["v"])}))
+    assert letters_of(rows, [Reason.RecordTooLarge], [0], [9], Origin(None, None, 2, "t"), [0]) == [
+        (None, b"v", [("pykafka.reason", b"RecordTooLarge"), ("pykafka.slot", b"2"), ("pykafka.row", b"0"),
+                      ("pykafka.topic", b"t"), ("pykafka.size", b"9")]),
+    ]  # fmt: skip
+    rows = plain(pa.record_batch({"value": pa.array(["v"]), "topic": pa.array(["é" * 1_000_000])}))
+    ((_, _, headers),) = letters_of(rows, [Reason.PartitionOutOfRange], [0], [0], Origin(None, None, 0), [0])
+    assert dict(headers)["pykafka.topic"].decode() == "é" * LONGEST
+
+
+ENTRY = pa.struct([("key", pa.string()), ("value", pa.binary())])
+
+
+def columns_of(
+    headers: list[Any], list_type: pa.DataType | None = None, topics: pa.Array | None = None
+) -> RecordColumns:
+    batch = {"value": pa.nulls(len(headers), pa.binary())}
+    if topics is not None:
+        batch["topic"] = topics
+    if list_type is not None:
+        batch["headers"] = pa.array(headers, list_type)
+    return RecordColumns.from_arrow(pa.record_batch(batch), now_ms=0)
+
+
+def told(topic: str, query: str, batch: int, slot: int, row: int) -> list[tuple[bytes, bytes]]:
+    texts = {"topic": topic, "query": query, "batch": batch, "slot": slot, "row": row}
+    return [(f"pykafka.{name}".encode(), str(text).encode()) for name, text in texts.items()]
+
+
+def identified(identity: RowIdentity, columns: RecordColumns, numbers: Any) -> list[list[tuple[bytes, bytes | None]]]:
+    headers = identity.added_to(columns, np.array(numbers, np.int64)).headers
+    assert headers is not None
+    entries = list(zip(headers.key.to_pylist(), headers.value.to_pylist(), strict=True))
+    return [entries[start:end] for start, end in pairwise(headers.row_offsets.tolist())]
+
+
+@given(
+    st.lists(st.none() | st.lists(st.tuples(st.text(max_size=4), st.none() | st.binary(max_size=4)), max_size=3),
+             max_size=8),
+    st.sampled_from([None, pa.list_(ENTRY), pa.large_list(ENTRY)]),
+    st.sampled_from([pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())]),
+    st.none() | st.text(max_size=9), st.text(max_size=9), st.integers(0, 2**63 - 1), st.integers(0, 2**31 - 1),
+    st.data(),
+)  # fmt: skip
+def test_each_row_has_its_identity_behind_its_own_headers(
+    rows: list[Any], list_type: pa.DataType | None, topic_type: pa.DataType, option: str | None, query: str,
+    batch: int, slot: int, data: st.DataObject,
+) -> None:  # fmt: skip
+    """Without any topic an empty one: that is the router's to refuse."""
+    numbers = data.draw(st.lists(st.integers(0, 2**62), min_size=len(rows), max_size=len(rows)))
+    topics = data.draw(st.lists(st.none() | st.text(max_size=3), min_size=len(rows), max_size=len(rows)))
+    columns = columns_of(rows, list_type, data.draw(st.sampled_from([None, pa.array(topics, topic_type)])))
+    topics = topics if columns.topic is not None else [None] * len(rows)
+    assert identified(RowIdentity(query, batch, slot, option), columns, numbers) == [
+        [(key.encode(), value) for key, value in (own or ()) if list_type is not None]
+        + told((topic or "") if option is None else option, query, batch, slot, row)
+        for own, topic, row in zip(rows, topics, numbers, strict=True)
+    ]
+
+
+def test_the_next_rows_may_be_more_or_fewer() -> None:
+    identity = RowIdentity("q", 0, 1, "t")
+    for rows in (range(3), range(3, 1_003), range(1_003, 1_005)):
+        assert identified(identity, columns_of([None] * len(rows)), rows) == [told("t", "q", 0, 1, row) for row in rows]
+    assert identified(RowIdentity("q", 0, 1, None), columns_of([None]), [2]) == [told("", "q", 0, 1, 2)]

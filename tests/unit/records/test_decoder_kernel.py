@@ -114,19 +114,14 @@ def with_numbers(**numbers: int) -> Any:
 
 
 CORRUPT_TABLES = {
-    "source below 0": with_numbers(SOURCE=-1),
-    "no such source": with_numbers(SOURCE=1),
-    "start below 0": with_numbers(START=-1),
-    "start behind the end": with_numbers(START=len(RECORDS) + 1),
+    "source below 0": with_numbers(SOURCE=-1), "no such source": with_numbers(SOURCE=1),
+    "start below 0": with_numbers(START=-1), "start behind the end": with_numbers(START=len(RECORDS) + 1),
     "start far behind the end": with_numbers(START=2**63 - 1),
     "end behind the source": with_numbers(END=len(RECORDS) + 1),
-    "end far behind the source": with_numbers(END=2**63 - 1),
-    "end below 0": with_numbers(END=-(2**63)),
-    "records below 0": with_numbers(RECORD_COUNT=-1),
-    "half a row": scanned()[0, :5],
-    "read-only": scanned(),
+    "end far behind the source": with_numbers(END=2**63 - 1), "end below 0": with_numbers(END=-(2**63)),
+    "records below 0": with_numbers(RECORD_COUNT=-1), "half a row": scanned()[0, :5], "read-only": scanned(),
     "of 32 bits": scanned().astype(np.int32),
-}
+}  # fmt: skip
 CORRUPT_TABLES["read-only"].flags.writeable = False
 
 
@@ -216,16 +211,11 @@ def test_other_threads_run_while_the_kernel_works(function: str) -> None:
     state, table, totals = np.zeros(len(State), np.int64), new_table(1), np.zeros(len(Total), np.int64)
     _kernel.scan_batches(records, state, NO_END, 1, False, table)
     _kernel.measure_records((records,), table, 0, NO_END, rows, 2**30, False, totals)
-    value = (None, bytearray(4 * (rows + 1)), bytearray(int(totals[Total.VALUE_BYTES])))
+    columns = (None, (None, bytearray(4 * (rows + 1)), bytearray(int(totals[Total.VALUE_BYTES]))), *[None] * 4)
+    of_all, sources = (0, NO_END, rows), (records,)
     calls: dict[str, Callable[[], object]] = {
-        "scan_batches": lambda: _kernel.scan_batches(
-            records, np.zeros(len(State), np.int64), NO_END, 1, True, new_table(1)
-        ),
-        "measure_records": lambda: _kernel.measure_records(
-            (records,), table, 0, NO_END, rows, 2**30, True, totals
-        ),
-        "fill_columns": lambda: _kernel.fill_columns(
-            (records,), table.copy(), 0, NO_END, rows, rows, (None, value, None, None, None, None)
-        ),
-    }  # fmt: skip
+        "scan_batches": lambda: _kernel.scan_batches(records, state * 0, NO_END, 1, True, new_table(1)),
+        "measure_records": lambda: _kernel.measure_records(sources, table, *of_all, 2**30, True, totals),
+        "fill_columns": lambda: _kernel.fill_columns(sources, table.copy(), *of_all, rows, columns),
+    }
     assert_lets_others_run(calls[function])

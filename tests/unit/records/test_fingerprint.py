@@ -1,4 +1,4 @@
-"""Fingerprints are equal where the rows are, in whatever order, batches and Arrow types, and nowhere else."""
+"""Fingerprints are equal where the rows are, and nowhere else; the hash of a row, against Python's whole numbers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
+import mmh3
+import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint, total
+from kafka_sink.records.kernel import Kernel
+from kafka_sink.records.row_hashes import KEYS, stirred
+from kernels import KERNELS
 from whole_rows import ROW_TYPES, SHORT_TEXTS, SPARKS, TEXTS, RowTypes, WholeRow, arrow_batch, whole_rows
 
 NOW_MS = 1_800_000_000_000
@@ -30,22 +36,16 @@ def digest_of(*rows: WholeRow) -> str:
 
 @given(slots=st.lists(st.lists(whole_rows(TEXTS), max_size=4), max_size=4))
 def test_a_total_is_the_digest_of_all_rows_however_they_were_spread(slots: list[list[WholeRow]]) -> None:
-    spread = total(digest_of(*rows) for rows in [*slots, []])
-    assert spread == digest_of(*(row for rows in slots for row in rows))
-
-
-def test_a_total_of_digests_of_another_version_equals_none_of_this_one() -> None:
-    mine = Fingerprint().digest()
-    other = "9" + mine[1:]
+    mine = digest_of(*(row for rows in slots for row in rows))
+    assert total(digest_of(*rows) for rows in [*slots, []]) == mine
+    other = "9" + mine[1:]  # of another version
     assert len({total([mine]), total([other]), total([mine, other])}) == 3
 
 
 @given(
-    rows=st.lists(whole_rows(TEXTS), max_size=8),
-    types=st.tuples(ROW_TYPES, ROW_TYPES),
-    cuts=st.lists(st.integers(0, 8), max_size=3),
-    data=st.data(),
-)
+    st.lists(whole_rows(TEXTS), max_size=8), st.tuples(ROW_TYPES, ROW_TYPES), st.lists(st.integers(0, 8), max_size=3),
+    st.data(),
+)  # fmt: skip
 def test_order_batches_slices_and_types_make_no_difference(
     rows: list[WholeRow], types: tuple[RowTypes, RowTypes], cuts: list[int], data: st.DataObject
 ) -> None:
@@ -56,11 +56,10 @@ def test_order_batches_slices_and_types_make_no_difference(
     assert digest(*slices) == digest(*alone) == digest_of(*rows)
 
 
-@given(
-    left=st.lists(whole_rows(SHORT_TEXTS), min_size=1, max_size=3),
-    right=st.lists(whole_rows(SHORT_TEXTS), min_size=1, max_size=3),
-    both=st.lists(whole_rows(SHORT_TEXTS), max_size=2),
-)
+SOME_ROWS = st.lists(whole_rows(SHORT_TEXTS), min_size=1, max_size=3)
+
+
+@given(SOME_ROWS, SOME_ROWS, st.lists(whole_rows(SHORT_TEXTS), max_size=2))
 def test_equal_if_and_only_if_the_rows_are(left: list[WholeRow], right: list[WholeRow], both: list[WholeRow]) -> None:
     assert (digest_of(*left, *both) == digest_of(*both, *right)) == (Counter(left) == Counter(right))
 
@@ -90,30 +89,24 @@ def test_digests_outlive_a_release() -> None:
 
 BASE = WholeRow(b"ab", b"c", ((b"h", b"v"), (b"i", None)), 5, "t", 3)
 CHANGED = {
-    "a bit of the value": WholeRow(b"aj", b"c", BASE.headers, 5, "t", 3),
-    "a zero more": WholeRow(b"ab\0", b"c", BASE.headers, 5, "t", 3),
-    "null value": WholeRow(None, b"c", BASE.headers, 5, "t", 3),
-    "empty value": WholeRow(b"", b"c", BASE.headers, 5, "t", 3),
-    "a byte from value to key": WholeRow(b"a", b"bc", BASE.headers, 5, "t", 3),
-    "key and value swapped": WholeRow(b"c", b"ab", BASE.headers, 5, "t", 3),
-    "null key": WholeRow(b"ab", None, BASE.headers, 5, "t", 3),
-    "empty key": WholeRow(b"ab", b"", BASE.headers, 5, "t", 3),
-    "headers in another order": WholeRow(b"ab", b"c", BASE.headers[::-1], 5, "t", 3),
-    "a header fewer": WholeRow(b"ab", b"c", BASE.headers[:1], 5, "t", 3),
-    "a header twice": WholeRow(b"ab", b"c", (*BASE.headers, BASE.headers[1]), 5, "t", 3),
-    "empty header value": WholeRow(b"ab", b"c", ((b"h", b"v"), (b"i", b"")), 5, "t", 3),
-    "header key and value swapped": WholeRow(b"ab", b"c", ((b"v", b"h"), (b"i", None)), 5, "t", 3),
-    "a byte from header value to key": WholeRow(b"ab", b"c", ((b"hv", b""), (b"i", None)), 5, "t", 3),
-    "a header's value in the next": WholeRow(b"ab", b"c", ((b"h", None), (b"i", b"v")), 5, "t", 3),
-    "no timestamp": WholeRow(b"ab", b"c", BASE.headers, None, "t", 3),
-    "timestamp 0": WholeRow(b"ab", b"c", BASE.headers, 0, "t", 3),
-    "timestamp and partition swapped": WholeRow(b"ab", b"c", BASE.headers, 3, "t", 5),
-    "no topic": WholeRow(b"ab", b"c", BASE.headers, 5, None, 3),
-    "empty topic": WholeRow(b"ab", b"c", BASE.headers, 5, "", 3),
-    "topic as a header": WholeRow(b"ab", b"c", ((b"", b"t"), *BASE.headers), 5, None, 3),
-    "no partition": WholeRow(b"ab", b"c", BASE.headers, 5, "t", None),
-    "partition -1": WholeRow(b"ab", b"c", BASE.headers, 5, "t", -1),
-}
+    "a bit of the value": replace(BASE, value=b"aj"), "a zero more": replace(BASE, value=b"ab\0"),
+    "null value": replace(BASE, value=None), "empty value": replace(BASE, value=b""),
+    "a byte from value to key": replace(BASE, value=b"a", key=b"bc"),
+    "key and value swapped": replace(BASE, value=b"c", key=b"ab"),
+    "null key": replace(BASE, key=None), "empty key": replace(BASE, key=b""),
+    "headers in another order": replace(BASE, headers=BASE.headers[::-1]),
+    "a header fewer": replace(BASE, headers=BASE.headers[:1]),
+    "a header twice": replace(BASE, headers=(*BASE.headers, BASE.headers[1])),
+    "empty header value": replace(BASE, headers=((b"h", b"v"), (b"i", b""))),
+    "header key and value swapped": replace(BASE, headers=((b"v", b"h"), (b"i", None))),
+    "a byte from header value to key": replace(BASE, headers=((b"hv", b""), (b"i", None))),
+    "a header's value in the next": replace(BASE, headers=((b"h", None), (b"i", b"v"))),
+    "no timestamp": replace(BASE, timestamp_ms=None), "timestamp 0": replace(BASE, timestamp_ms=0),
+    "timestamp and partition swapped": replace(BASE, timestamp_ms=3, partition=5),
+    "no topic": replace(BASE, topic=None), "empty topic": replace(BASE, topic=""),
+    "topic as a header": replace(BASE, headers=((b"", b"t"), *BASE.headers), topic=None),
+    "no partition": replace(BASE, partition=None), "partition -1": replace(BASE, partition=-1),
+}  # fmt: skip
 
 
 def test_each_change_of_a_row_is_seen() -> None:
@@ -130,3 +123,100 @@ def test_a_row_twice_is_not_a_row_once_nor_none() -> None:
     # The number of rows alone would tell them apart: the sums must, too.
     assert len({text.rpartition(":")[2] for text in counts}) == 5
     assert digest_of(BASE, BASE, other) != digest_of(BASE, other, other)
+
+
+EACH = pytest.mark.parametrize("implementation", KERNELS)
+WORD, SUM = 2**64, 2**128
+
+
+def words(*numbers: int) -> bytes:
+    return b"".join(number.to_bytes(8, "little", signed=True) for number in numbers)
+
+
+def message(row: WholeRow) -> bytes:
+    def length(data: bytes | None) -> int:
+        return -1 if data is None else len(data)
+
+    def padded(data: bytes | None) -> bytes:
+        return (data or b"") + bytes(-len(data or b"") % 16)
+
+    unset = (-(2**63) if number is None else number for number in (row.partition, row.timestamp_ms))
+    parts = [words(length(row.key), length(row.value), *unset), padded(row.key), padded(row.value)]
+    topic = [] if row.topic is None else [(None, row.topic.encode())]
+    parts += [words(length(key), length(value)) + padded(key) + padded(value) for key, value in (*topic, *row.headers)]
+    return b"".join(parts)
+
+
+def avalanche(h: int) -> int:
+    h = (h ^ h >> 33) * 0xFF51AFD7ED558CCD % WORD
+    h = (h ^ h >> 33) * 0xC4CEB9FE1A85EC53 % WORD
+    return h ^ h >> 33
+
+
+def stir(state: int) -> int:
+    low, high = state % WORD, state // WORD
+    low = (low + high) % WORD
+    high = (high + low) % WORD
+    low, high = avalanche(low), avalanche(high)
+    low = (low + high) % WORD
+    return (high + low) % WORD * WORD + low
+
+
+def row_hash(row: WholeRow) -> int:
+    data, keys, state = message(row), KEYS.tolist(), 0
+    numbers = [int.from_bytes(data[at : at + 8], "little") for at in range(0, len(data), 8)]
+    for start in range(0, len(numbers), 128):
+        chunk = [(number + key) % WORD for number, key in zip(numbers[start : start + 128], keys, strict=False)]
+        state = (state + sum(a * b for a, b in zip(chunk[::2], chunk[1::2], strict=True))) % SUM
+        if len(chunk) == 128:
+            state = stir(state)
+    return stir(state)
+
+
+def sums(rows: list[WholeRow]) -> tuple[int, int]:
+    hashes = [row_hash(row) for row in rows]
+    return sum(h % WORD for h in hashes) % WORD, sum(h // WORD for h in hashes) % WORD
+
+
+def test_the_keys_are_split_mix_64s_from_seed_0() -> None:
+    # The first five that java.util.SplittableRandom(0).nextLong() gives, and Vigna's splitmix64.c.
+    published = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC, 0x1B39896A51A8749B]
+    assert KEYS[:5].tolist() == published
+    assert len(set(KEYS.tolist())) == 128
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**31, 2**32 - 1])
+def test_stirring_is_how_murmur3_ends(seed: int) -> None:
+    """Of no bytes murmur3 does nothing else, with its seed for both words."""
+    expected = mmh3.hash128(b"", seed, x64arch=True)
+    low, high = stirred(np.array([seed], np.uint64), np.array([seed], np.uint64))
+    assert (int(high[0]) << 64) + int(low[0]) == expected == stir(seed * WORD + seed)
+
+
+@EACH
+@given(rows=st.lists(whole_rows(TEXTS), max_size=8), types=ROW_TYPES, before=st.integers(0, 3), after=st.integers(0, 3))
+def test_equals_the_scalar_reference(
+    implementation: Kernel, rows: list[WholeRow], types: RowTypes, before: int, after: int
+) -> None:
+    cut_off = [WholeRow(b"cut", b"off", ((b"cut", b"off"),), 5, "off", 3)]
+    batch = arrow_batch([*cut_off * before, *rows, *cut_off * after], types).slice(before, len(rows))
+    columns = RecordColumns.from_arrow(batch, now_ms=77)
+    assert implementation.sum_row_hashes(columns) == sums(rows)
+
+
+@EACH
+def test_rows_of_every_number_of_blocks_around_a_chunks(implementation: Kernel) -> None:
+    """Two blocks of a row are its numbers: with 62 more a chunk is full."""
+    random = np.random.default_rng(7)
+    rows = [WholeRow(random.bytes(n)) for n in (*range(61 * 16, 64 * 16), *range(125 * 16, 127 * 16 + 2))]
+    columns = RecordColumns.from_arrow(arrow_batch(rows), now_ms=0)
+    assert implementation.sum_row_hashes(columns) == sums(rows)
+
+
+@EACH
+def test_what_lies_under_a_null_is_not_hashed(implementation: Kernel) -> None:
+    validity, offsets, data = b"\x05", np.array([0, 1, 9, 10], np.int32), b"0123456789"
+    hidden = pa.Array.from_buffers(pa.binary(), 3, [pa.py_buffer(buffer) for buffer in (validity, offsets, data)])
+    columns = RecordColumns.from_arrow(pa.record_batch({"value": hidden, "key": hidden}), now_ms=0)
+    rows = [WholeRow(b"0", b"0"), WholeRow(None), WholeRow(b"9", b"9")]
+    assert implementation.sum_row_hashes(columns) == sums(rows)

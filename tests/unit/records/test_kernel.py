@@ -31,7 +31,7 @@ from kafka_sink.records.open_batches import OpenBatches
 from kafka_sink.records.row_hashes import KEYS
 from kernels import COMPILED, KERNELS, needs_kernel
 from other_threads import assert_lets_others_run
-from record_cases import Case, Row, cases, int64s, scalar_record
+from record_cases import Case, Row, as_arrow, cases, int64s, scalar_record
 
 Int64s = npt.NDArray[np.int64]
 
@@ -50,28 +50,23 @@ def test_the_compiled_kernel_is_taken_unless_it_is_switched_off() -> None:
     assert choose({"PYKAFKA_KERNEL": "off"}) is fallback()
 
 
-def raise_not_built() -> Kernel:
-    raise ImportError("No module named '_kernel'")
+def test_without_a_kernel_the_fallback_is_taken_and_warned_of_once_or_the_import_fails(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def raise_not_built() -> Kernel:
+        raise ImportError("No module named '_kernel'")
 
-
-def test_without_a_kernel_the_fallback_is_taken_or_the_import_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "compiled_kernel", raise_not_built)
     lost = choose({})
     assert lost.name == fallback().name and lost.loss is not None
     assert "No module named '_kernel'" in lost.loss.reason
-    with pytest.raises(ImportError, match=r"PYKAFKA_REQUIRE_KERNEL=1, but .*No module named '_kernel'"):
-        choose({"PYKAFKA_REQUIRE_KERNEL": "1"})
-
-
-def test_a_lost_kernel_is_warned_of_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(kernel, "compiled_kernel", raise_not_built)
-    lost = choose({})
-    warn_of_loss(choose({"PYKAFKA_KERNEL": "off"}))
-    for _ in range(3):
-        warn_of_loss(lost)
+    for each in (choose({"PYKAFKA_KERNEL": "off"}), lost, lost, choose({})):
+        warn_of_loss(each)
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert "not built" in record.getMessage() and "C compiler" in record.getMessage()
+    with pytest.raises(ImportError, match=r"PYKAFKA_REQUIRE_KERNEL=1, but .*No module named '_kernel'"):
+        choose({"PYKAFKA_REQUIRE_KERNEL": "1"})
 
 
 def test_a_package_in_a_zip_says_why_it_has_no_kernel(tmp_path: Path) -> None:
@@ -156,21 +151,6 @@ def records(batches: OpenBatches) -> list[bytes]:
 
 
 @needs_kernel
-@given(placements())
-def test_compiled_and_vectorised_fill_alike(placement: Placement) -> None:
-    expected_next, _, expected = fill(fallback(), placement)
-    next_row, _, batches = fill(COMPILED, placement)
-    assert next_row.tolist() == expected_next.tolist()
-    for name in ("end", "record_count", "max_timestamp"):
-        assert getattr(batches, name).tolist() == getattr(expected, name).tolist(), name
-    assert records(batches) == records(expected)
-    for i, written in enumerate(records(batches)):
-        # The CRC goes on with the records.
-        expected_crc = crc32c.crc32c(written[placement.end[i] :], placement.records_crc[i])
-        assert batches.records_crc[i] == expected_crc
-
-
-@needs_kernel
 def test_the_crc_of_long_runs_and_of_none() -> None:
     values = [b"v" * length for length in (3_000, 10_000, 0, 1, 20_000, 8_000, 7)]
     columns = RecordColumns.from_arrow(pa.record_batch({"value": pa.array(values, pa.binary())}), now_ms=0)
@@ -191,28 +171,32 @@ def test_each_batch_gets_the_longest_prefix_of_its_rows_that_fits(implementation
         rows = [row for row, d in zip(placement.case.rows, placement.destination, strict=True) if d == i]
         base = placement.base_timestamp[i]
         encoded = [
-            scalar_record(row, placement.record_count[i] + place, wrapped(row.timestamp_ms - base))
-            for place, row in enumerate(rows)
+            # The difference wraps around.
+            scalar_record(row, placement.record_count[i] + at, (row.timestamp_ms - base + 2**63) % 2**64 - 2**63)
+            for at, row in enumerate(rows)
         ]
         fit = next((n for n in range(len(rows)) if sum(map(len, encoded[: n + 1])) > placement.room[i]), len(rows))
         assert got == b"\xee" * placement.end[i] + b"".join(encoded[:fit])
         assert end_row[i] - next_row[i] == len(rows) - fit
         assert batches.record_count[i] == placement.record_count[i] + fit
         assert batches.max_timestamp[i] == max([base, *(row.timestamp_ms for row in rows[:fit])])
-
-
-def wrapped(difference: int) -> int:
-    return (difference + 2**63) % 2**64 - 2**63
+        if implementation.name == "compiled":  # Its CRC goes on with the records.
+            assert batches.records_crc[i] == crc32c.crc32c(b"".join(encoded[:fit]), placement.records_crc[i])
 
 
 @BOTH
-def test_a_row_that_fits_to_the_byte_is_placed_and_one_that_lacks_a_byte_is_not(implementation: Kernel) -> None:
-    values = [b"v" * length for length in (0, 1, 15, 16, 17, 63, 64, 130)]
-    columns = RecordColumns.from_arrow(pa.record_batch({"value": pa.array(values, pa.binary())}), now_ms=0)
-    ends = np.cumsum([len(scalar_record(Row(None, v, None, 0), i, 0)) for i, v in enumerate(values)]).tolist()
+@pytest.mark.parametrize("sums", [True, False])
+def test_a_row_that_fits_to_the_byte_is_placed_and_with_a_byte_less_not(implementation: Kernel, sums: bool) -> None:
+    """In a memory that ends where the batch does."""
+    values = [None, *(b"v" * length for length in (0, 1, 15, 16, 17, 63, 64, 130))]
+    rows = [Row(None, value, ((b"h", value),) * (i % 3), 0) for i, value in enumerate(values)]
+    entry = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    headers = pa.array([as_arrow(row.headers) for row in rows], pa.list_(entry))
+    batch = pa.record_batch({"value": pa.array(values, pa.binary()), "headers": headers})
+    encoder = implementation.encoder(RecordColumns.from_arrow(batch, now_ms=0), np.arange(len(values)))
+    ends = np.cumsum([len(scalar_record(row, i, 0)) for i, row in enumerate(rows)]).tolist()
     for room in range(ends[-1] + 2):
-        batches, next_row = one_batch(room), int64s([0])
-        encoder = implementation.encoder(columns, np.arange(len(values)))
+        batches, next_row = one_batch(room, **({"records_crc": 0} if sums else {})), int64s([0])
         encoder.fill(int64s([0]), next_row, int64s([len(values)]), batches)
         fit = sum(end <= room for end in ends)
         assert (next_row.tolist(), batches.end.tolist()) == ([fit], [[0, *ends][fit]])
@@ -283,14 +267,20 @@ def arguments() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def fill_columns(given: dict[str, Any]) -> None:
+    _kernel.fill(*given.values())
+
+
+def sum_row_hashes(given: dict[str, Any]) -> None:
+    _kernel.sum_row_hashes(*given.values())
+
+
 @needs_kernel
 def test_what_is_made_hostile_below_is_right_as_it_is() -> None:
-    given = arguments()
-    _kernel.fill(*given.values())
-    assert given["next_row"].tolist() == [2, 3]
-    hashed = hash_arguments()
-    _kernel.sum_row_hashes(*hashed.values())
-    assert hashed["sums"].all()
+    given, hashed = arguments(), hash_arguments()
+    fill_columns(given)
+    sum_row_hashes(hashed)
+    assert given["next_row"].tolist() == [2, 3] and hashed["sums"].all()
 
 
 @needs_kernel
@@ -348,6 +338,9 @@ def test_a_corrupt_column_is_a_value_error(place: str, corrupt: Column) -> None:
         _kernel.sum_row_hashes(*(hash_arguments() | changed).values())
     if place == "topic":
         return
+    if place == "value" and corrupt[0] is None:  # Of validity no hash takes note.
+        with pytest.raises(ValueError):
+            _kernel.murmur2(corrupt, np.zeros(3, np.int32))
     given |= changed
     with pytest.raises(ValueError):
         _kernel.fill(*given.values())
@@ -355,85 +348,68 @@ def test_a_corrupt_column_is_a_value_error(place: str, corrupt: Column) -> None:
         _kernel.payload_sizes(given["value"], given["key"], given["headers"], int64s([0] * 3))
 
 
-@needs_kernel
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"key": column([0, 1, 2], b"kl", rows=2)}, {"topic": column([0, 1, 2], b"tu", rows=2)},
-        {"headers": (int64s([0, 0, 2, 2]), *arguments()["headers"][1:])},
-        {"headers": (int64s([0, 0, 2**63 - 1, 1]), *arguments()["headers"][1:])},
-        {"headers": (int64s([-1, 0, 1, 1]), *arguments()["headers"][1:])}, {"partition": int64s([0, 1])},
-        {"partition": np.zeros(3, np.int32)}, {"timestamp_ms": int64s([5, 6, 7, 8])},
-        {"timestamp_ms": int64s([5, 6, 7, 8, 9, 10])[::2]}, {"keys": KEYS.view(np.int64)[1:]}, {"keys": KEYS},
-        {"sums": int64s([0])}, {"sums": bytes(16)},
-    ],
-    ids=lambda wrong: next(iter(wrong)),
-)  # fmt: skip
-def test_wrong_arguments_of_the_hashes_are_value_errors(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError):
-        _kernel.sum_row_hashes(*(hash_arguments() | wrong).values())
-
-
-@needs_kernel
-@pytest.mark.parametrize("corrupt", sorted(CORRUPT_COLUMNS.keys() - {"validity too short", "no validity"}))
-def test_keys_of_a_corrupt_column_are_not_hashed(corrupt: str) -> None:
-    with pytest.raises(ValueError):
-        _kernel.murmur2(CORRUPT_COLUMNS[corrupt], np.zeros(3, np.int32))
-
-
 def read_only(array: Int64s) -> Int64s:
     array.flags.writeable = False
     return array
 
 
-@needs_kernel
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"order": int64s([0, 3, 1])}, {"order": int64s([0, -1, 1])}, {"order": int64s([0, 1])},
-        {"order": np.array([0, 1, 2], np.int32)}, {"order": np.array([0, 1, 2], np.float64)},
-        {"order": np.array([0, 1, 2], np.uint64)}, {"order": int64s([0, 0, 1, 1, 2, 2])[::2]},
-        {"timestamp_ms": int64s([5, 6])}, {"next_row": int64s([-1, 2])}, {"next_row": int64s([3, 2])},
-        {"next_row": int64s([0])}, {"next_row": read_only(int64s([0, 2]))}, {"next_row": int64s([0, 0, 2, 0])[::2]},
-        {"end_row": int64s([2, 4])}, {"end_row": int64s([2, 2**63 - 1])}, {"end_row": int64s([2, 3, 3])},
-        {"places": int64s([0, 2])}, {"places": int64s([-1, 1])}, {"places": int64s([0, 2**63 - 1])},
-        {"places": np.array([0, 1], np.int32)}, {"end": int64s([-1, 100])}, {"end": int64s([101, 100])},
-        {"end": int64s([0, 2**63 - 1])}, {"end": int64s([-(2**63), 100])}, {"end": int64s([0])},
-        {"limit": int64s([100, 201])}, {"limit": int64s([-1, 200])}, {"limit": int64s([100, 2**63 - 1])},
-        {"limit": int64s([200])}, {"record_count": int64s([-1, 0])}, {"record_count": int64s([0, 2**31 - 1])},
-        {"record_count": int64s([0, 2**63 - 1])}, {"max_timestamp": int64s([5])}, {"records_crc": int64s([0])},
-        {"records_crc": read_only(int64s([0, 0]))}, {"base_timestamp": int64s([])}, {"memory": bytes(200)},
-        {"memory": np.zeros(199, np.uint8)}, {"memory": np.zeros((10, 40), np.uint8)[:, ::2]}, {"memory": None},
-        {"key": column([0, 1, 2], b"kl", rows=2)}, {"key": column([0, 1, 2, 3], b"klm", rows=2)},
-        {"headers": (int64s([0, 0, 1]), *arguments()["headers"][1:])},
-        {"headers": (int64s([0, 0, 2, 1]), *arguments()["headers"][1:])},
-        {"headers": (int64s([0, 0, 2, 2]), column([0, 1, 1], b"h", rows=1), column([0, 1, 1], b"v", rows=1))},
-        {"headers": (int64s([-1, 0, 1, 1]), *arguments()["headers"][1:])},
-        {"headers": (int64s([0, 0, 2**63 - 1, 1]), *arguments()["headers"][1:])},
-        {"headers": (int64s([0, 0, 1, 1]), column([0, 1], b"h", rows=1), column([0], b"", rows=0))},
-    ],
-    ids=lambda wrong: next(iter(wrong)),
-)  # fmt: skip
-def test_wrong_numbers_and_buffers_are_value_errors(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError):
-        _kernel.fill(*(arguments() | wrong).values())
+WRONG: list[tuple[Callable[[dict[str, Any]], None], dict[str, Any]]] = [
+    *((fill_columns, {"order": wrong}) for wrong in (
+        int64s([0, 3, 1]), int64s([0, -1, 1]), int64s([0, 1]), np.array([0, 1, 2], np.int32),
+        np.array([0, 1, 2], np.float64), np.array([0, 1, 2], np.uint64), int64s([0, 0, 1, 1, 2, 2])[::2],
+    )),
+    *((fill_columns, {"next_row": wrong}) for wrong in (
+        int64s([-1, 2]), int64s([3, 2]), int64s([0]), read_only(int64s([0, 2])), int64s([0, 0, 2, 0])[::2],
+    )),
+    *((fill_columns, {"end_row": int64s(wrong)}) for wrong in ([2, 4], [2, 2**63 - 1], [2, 3, 3])),
+    *((fill_columns, {"places": int64s(wrong)}) for wrong in ([0, 2], [-1, 1], [0, 2**63 - 1])),
+    *((fill_columns, {"end": int64s(wrong)})
+      for wrong in ([-1, 100], [101, 100], [0, 2**63 - 1], [-(2**63), 100], [0])),
+    *((fill_columns, {"limit": int64s(wrong)}) for wrong in ([100, 201], [-1, 200], [100, 2**63 - 1], [200])),
+    *((fill_columns, {"record_count": int64s(wrong)}) for wrong in ([-1, 0], [0, 2**31 - 1], [0, 2**63 - 1])),
+    *((fill_columns, {"memory": wrong})
+      for wrong in (bytes(200), np.zeros(199, np.uint8), np.zeros((10, 40), np.uint8)[:, ::2], None)),
+    *((fill_columns, {"headers": wrong}) for wrong in (
+        (int64s([0, 0, 1]), *arguments()["headers"][1:]), (int64s([0, 0, 2, 1]), *arguments()["headers"][1:]),
+        (int64s([0, 0, 2, 2]), column([0, 1, 1], b"h", rows=1), column([0, 1, 1], b"v", rows=1)),
+        (int64s([0, 0, 1, 1]), column([0, 1], b"h", rows=1), column([0], b"", rows=0)),
+    )),
+    (fill_columns, {"timestamp_ms": int64s([5, 6])}), (fill_columns, {"places": np.array([0, 1], np.int32)}),
+    (fill_columns, {"max_timestamp": int64s([5])}), (fill_columns, {"records_crc": int64s([0])}),
+    (fill_columns, {"records_crc": read_only(int64s([0, 0]))}), (fill_columns, {"base_timestamp": int64s([])}),
+    (fill_columns, {"key": column([0, 1, 2, 3], b"klm", rows=2)}),
+    *((call, {"key": column([0, 1, 2], b"kl", rows=2)}) for call in (fill_columns, sum_row_hashes)),
+    *((call, {"headers": (int64s(wrong), *arguments()["headers"][1:])})
+      for wrong in ([-1, 0, 1, 1], [0, 0, 2**63 - 1, 1]) for call in (fill_columns, sum_row_hashes)),
+    (sum_row_hashes, {"headers": (int64s([0, 0, 2, 2]), *arguments()["headers"][1:])}),
+    (sum_row_hashes, {"topic": column([0, 1, 2], b"tu", rows=2)}),
+    *((sum_row_hashes, {"partition": wrong}) for wrong in (int64s([0, 1]), np.zeros(3, np.int32))),
+    *((sum_row_hashes, {"timestamp_ms": int64s(wrong)}) for wrong in ([5, 6, 7, 8], [5, 6])),
+    (sum_row_hashes, {"timestamp_ms": int64s([5, 6, 7, 8, 9, 10])[::2]}),
+    *((sum_row_hashes, {"keys": wrong}) for wrong in (KEYS.view(np.int64)[1:], KEYS)),
+    *((sum_row_hashes, {"sums": wrong}) for wrong in (int64s([0]), bytes(16))),
+]  # fmt: skip
 
 
 @needs_kernel
 @pytest.mark.parametrize(
-    ("destination", "order_size", "counts_size"),
-    [([0, 2], 2, 2), ([0, -1], 2, 2), ([0, 2**63 - 1], 2, 2), ([0, -(2**63)], 2, 2), ([0], 2, 1), ([0, 0], 1, 1)],
+    ("call", "wrong"), WRONG, ids=[f"{call.__name__} {next(iter(wrong))}" for call, wrong in WRONG]
 )
-def test_wrong_destinations_are_value_errors(destination: list[int], order_size: int, counts_size: int) -> None:
+def test_wrong_numbers_and_buffers_are_refused(call: Callable[[dict[str, Any]], None], wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        _kernel.wire_order(int64s(destination), int64s([0] * order_size), int64s([0] * counts_size))
+        call((arguments() if call is fill_columns else hash_arguments()) | wrong)
 
 
 @needs_kernel
-@pytest.mark.parametrize("hashes", [np.zeros(2, np.int32), np.zeros(3, np.int64), np.zeros(3, np.float32)], ids=str)
-def test_hashes_need_a_place_each(hashes: Any) -> None:
-    with pytest.raises(ValueError):
-        _kernel.murmur2(arguments()["key"], hashes)
+def test_wrong_destinations_and_places_of_hashes_are_value_errors() -> None:
+    for destination, order_size, counts_size in (
+        ([0, 2], 2, 2), ([0, -1], 2, 2), ([0, 2**63 - 1], 2, 2), ([0, -(2**63)], 2, 2), ([0], 2, 1), ([0, 0], 1, 1),
+    ):  # fmt: skip
+        with pytest.raises(ValueError):
+            _kernel.wire_order(int64s(destination), int64s([0] * order_size), int64s([0] * counts_size))
+    for hashes in (np.zeros(2, np.int32), np.zeros(3, np.int64), np.zeros(3, np.float32)):
+        with pytest.raises(ValueError):
+            _kernel.murmur2(arguments()["key"], hashes)
 
 
 def many_arguments() -> dict[str, Any]:
@@ -482,68 +458,44 @@ BOUNDS = {
 # Mostly columns that are right, of rows that are a slice: else no row but the first of a call would ever be read.
 RIGHT_COLUMNS = st.builds(
     lambda lengths, first, beyond, nulls, dtype: column(
-        np.cumsum([0, *lengths]).tolist(),
-        bytes(sum(lengths) + beyond),
-        rows=max(len(lengths) - first, 0),
-        first=min(first, len(lengths)),
-        validity=nulls,
-        dtype=dtype,
+        np.cumsum([0, *lengths]).tolist(), bytes(sum(lengths) + beyond), rows=max(len(lengths) - first, 0),
+        first=min(first, len(lengths)), validity=nulls, dtype=dtype,
     ),
-    st.lists(st.integers(0, 40), min_size=3, max_size=6),
-    first=st.integers(0, 3),
-    beyond=st.integers(0, 17),
-    nulls=st.one_of(st.none(), st.binary(min_size=1, max_size=1)),
-    dtype=st.sampled_from([np.int32, np.int64]),
-)
+    st.lists(st.integers(0, 40), min_size=3, max_size=6), first=st.integers(0, 3), beyond=st.integers(0, 17),
+    nulls=st.none() | st.binary(min_size=1, max_size=1), dtype=st.sampled_from([np.int32, np.int64]),
+)  # fmt: skip
 WRONG_COLUMNS = st.sampled_from([np.int32, np.int64]).flatmap(
     lambda dtype: st.builds(
-        lambda offsets, data, rows, first, validity: column(
-            offsets, data, rows=rows, first=first, validity=validity, dtype=dtype
-        ),
+        lambda offsets, data, **given: column(offsets, data, dtype=dtype, **given),
         st.lists(st.one_of(SMALL, SMALL, SMALL, BOUNDS[dtype]), max_size=8).flatmap(
             lambda some: st.sampled_from([some, sorted(some)])
         ),
-        st.binary(max_size=12),
-        rows=st.one_of(SMALL, st.sampled_from([2**31, 2**63 - 1])),
-        first=st.one_of(SMALL, st.sampled_from([2**31, 2**63 - 1, -(2**63)])),
-        validity=st.one_of(st.none(), st.binary(max_size=2)),
+        st.binary(max_size=12), rows=SMALL | st.sampled_from([2**31, 2**63 - 1]),
+        first=SMALL | st.sampled_from([2**31, 2**63 - 1, -(2**63)]), validity=st.none() | st.binary(max_size=2),
     )
-)
+)  # fmt: skip
 COLUMNS = st.one_of(RIGHT_COLUMNS, WRONG_COLUMNS)
 HEADERS = st.one_of(st.none(), st.tuples(NUMBER_ARRAYS, COLUMNS, COLUMNS))
 
 
 @needs_kernel
-@given(st.data())
-def test_whatever_comes_is_done_or_refused(data: st.DataObject) -> None:
+@pytest.mark.parametrize("call", [fill_columns, sum_row_hashes])
+@given(data=st.data())
+def test_whatever_comes_is_done_or_refused(call: Callable[[dict[str, Any]], None], data: st.DataObject) -> None:
     """A few arguments of a right call are replaced by wrong ones. That no byte beyond a buffer was touched,
     AddressSanitizer says (`make sanitize`)."""
-    given = arguments()
+    given = arguments() if call is fill_columns else hash_arguments()
     strategies: dict[str, st.SearchStrategy[Any]] = dict.fromkeys(given, NUMBER_ARRAYS)
-    strategies |= {"value": COLUMNS, "key": st.one_of(st.none(), COLUMNS)}
-    strategies["headers"] = HEADERS
+    strategies |= {"value": COLUMNS, "headers": HEADERS} | dict.fromkeys(("key", "topic"), st.none() | COLUMNS)
     strategies["memory"] = st.integers(0, 250).map(lambda n: np.zeros(n, np.uint8))
     for name in data.draw(st.lists(st.sampled_from(sorted(given)), min_size=1, max_size=3)):
         given[name] = data.draw(strategies[name])
     try:
-        _kernel.fill(*given.values())
+        call(given)
     except ValueError:
         return
-    for place in given["places"].tolist():
+    for place in given["places"].tolist() if call is fill_columns else ():
         assert 0 <= given["end"][place] <= given["limit"][place] <= len(given["memory"])
-
-
-@needs_kernel
-@given(st.data())
-def test_whatever_comes_is_hashed_or_refused(data: st.DataObject) -> None:
-    given = hash_arguments()
-    strategies: dict[str, st.SearchStrategy[Any]] = dict.fromkeys(given, NUMBER_ARRAYS)
-    strategies |= {"value": COLUMNS} | dict.fromkeys(("key", "topic"), st.one_of(st.none(), COLUMNS))
-    strategies["headers"] = HEADERS
-    for name in data.draw(st.lists(st.sampled_from(sorted(given)), min_size=1, max_size=3)):
-        given[name] = data.draw(strategies[name])
-    with contextlib.suppress(ValueError):
-        _kernel.sum_row_hashes(*given.values())
 
 
 @needs_kernel
@@ -569,32 +521,12 @@ def test_whatever_comes_is_sorted_or_refused(destination: Int64s, order_size: in
 
 @needs_kernel
 @given(
-    size=st.integers(0, 200),
-    crc=st.one_of(st.none(), st.integers(-1, 2**32)),
-    numbers=st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), NUMBERS), min_size=7, max_size=7),
-)
+    st.integers(0, 200), st.none() | st.integers(-1, 2**32),
+    st.lists(st.integers(-(2**63), 2**63 - 1) | NUMBERS, min_size=7, max_size=7),
+)  # fmt: skip
 def test_whatever_comes_is_put_into_a_header_or_refused(size: int, crc: int | None, numbers: list[int]) -> None:
-    batch = np.zeros(size, np.uint8)
     with contextlib.suppress(ValueError, OverflowError):
-        _kernel.write_header(batch, crc, *numbers)
-
-
-@needs_kernel
-@pytest.mark.parametrize("sums", [True, False])
-def test_no_byte_beyond_a_batch_that_lacks_some(sums: bool) -> None:
-    """Rows with headers and nulls, in a memory that ends where the batch does, for every size of it."""
-    given = arguments()
-    given["value"] = column([0, 17, 17, 50], bytes(50), rows=3, validity=b"\x05")
-    given |= {"places": int64s([0]), "next_row": int64s([0, 0]), "end_row": int64s([3, 0])}
-    whole = None
-    for size in range(120, -1, -1):
-        changed = {name: given[name].copy() for name in ("next_row", "end", "record_count", "max_timestamp")}
-        changed |= {"memory": np.zeros(size, np.uint8), "end": int64s([0, 0]), "limit": int64s([size, size])}
-        changed["records_crc"] = int64s([0, 0]) if sums else None
-        _kernel.fill(*(given | changed).values())
-        placed, end = changed["next_row"][0], changed["end"][0]
-        whole = end if placed == 3 else whole
-        assert whole is not None and (placed == 3) == (size >= whole) and end <= size
+        _kernel.write_header(np.zeros(size, np.uint8), crc, *numbers)
 
 
 @needs_kernel

@@ -1,11 +1,13 @@
-"""Explicit, keyed and spread rows: which comes first, what becomes of a key, what the spreaders promise."""
+"""Explicit, keyed and spread rows: which comes first, what spreaders promise; hashes of keys against others'."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 import zlib
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import mmh3
@@ -17,8 +19,10 @@ from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
 from kafka_sink.errors import PartitionOutOfRange
+from kafka_sink.records.byte_hashes import crc32, fnv1a
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.kernel import KERNEL
+from kafka_sink.records.murmur import murmur2, murmur3
 from kafka_sink.records.partitioner import (
     PARTITIONERS,
     Int32s,
@@ -39,41 +43,28 @@ def columns_of(**columns: pa.Array) -> RecordColumns:
     return RecordColumns.from_arrow(pa.RecordBatch.from_pydict(columns), now_ms=0)
 
 
-def by_key(key: bytes, partition_count: int) -> int:
-    return (kafka_python_murmur2(key) & 0x7FFFFFFF) % partition_count
-
-
 def assign(
-    columns: RecordColumns,
-    *,
-    partition_count: int,
-    partitioner: str = "murmur2",
-    rows: Int64s | None = None,
-    key_partition_count: int | None = None,
-    available: list[int] | None = None,
-    spreader: Spreader | None = None,
-) -> Int32s:
+    columns: RecordColumns, *, partition_count: int, partitioner: str = "murmur2", rows: Int64s | None = None,
+    key_partition_count: int | None = None, available: list[int] | None = None, spreader: Spreader | None = None,
+) -> Int32s:  # fmt: skip
     return RowPartitioner(columns, PARTITIONERS[partitioner]).assign_partitions(
-        rows,
-        topic="orders",
-        partition_count=partition_count,
+        rows, topic="orders", partition_count=partition_count, spreader=spreader or sticky_partitioner(),
         key_partition_count=partition_count if key_partition_count is None else key_partition_count,
         available=list(range(partition_count)) if available is None else available,
-        spreader=spreader or sticky_partitioner(),
-    )
-
-
-def stays(partitions: np.ndarray) -> list[tuple[int, int]]:
-    """(partition, rows) of each run of equal partitions."""
-    return [(partition, len(list(run))) for partition, run in groupby(partitions.tolist())]
+    )  # fmt: skip
 
 
 def test_moves_every_batch_size_bytes_to_another_partition() -> None:
-    sticky = sticky_partitioner(batch_size=1000)
-    partitions = sticky.assign(np.full(1000, 100), partition_count=8, available=range(8))
+    partitions = sticky_partitioner(batch_size=1000).assign(np.full(1000, 100), partition_count=8, available=range(8))
     assert partitions.dtype == np.int32
     # 100 stays of 10 rows of 100 bytes; groupby would melt two stays into one if the next were not another.
-    assert [rows for _, rows in stays(partitions)] == [10] * 100
+    assert [len(list(run)) for _, run in groupby(partitions.tolist())] == [10] * 100
+    # Rows without a key have their own sizes: the big ones alone fill a stay.
+    columns = columns_of(value=pa.array([b"v" * size for size in [1000, 10] * 20], pa.binary()))
+    sticky = sticky_partitioner(batch_size=1000)
+    for rows, stays in ((np.arange(0, 40, 2), {20}), (np.arange(1, 40, 2), {1, 2})):
+        partitions = assign(columns, rows=rows, partition_count=4, spreader=sticky)
+        assert len(list(groupby(partitions.tolist()))) in stays
 
 
 SIZES = st.lists(st.integers(1, 3000), min_size=1, max_size=100)
@@ -133,10 +124,7 @@ def test_takes_turns_over_arrow_batches(row_counts: list[int], partition_count: 
     turns = np.concatenate([spreader.assign(np.ones(count, np.int64), **given) for count in row_counts])
     assert turns.dtype == np.int32
     assert ((np.diff(turns) - 1) % partition_count == 0).all()
-
-
-def test_takes_turns_over_the_partitions_with_a_leader() -> None:
-    spreader = RoundRobinPartitioner(rng=random.Random(1))
+    # Over the partitions with a leader, if there is one.
     turns = spreader.assign(np.ones(9, np.int64), partition_count=6, available=[1, 4, 5])
     assert np.bincount(turns, minlength=6).tolist() == [0, 3, 0, 0, 3, 3]
     assert set(spreader.assign(np.ones(9, np.int64), partition_count=6, available=[]).tolist()) == set(range(6))
@@ -153,7 +141,7 @@ def sarama(key: bytes, partition_count: int) -> int:
 
 
 BY_KEY = {
-    "murmur2": by_key,
+    "murmur2": lambda key, count: (kafka_python_murmur2(key) & 0x7FFFFFFF) % count,
     "murmur3": lambda key, count: (mmh3.hash(key) & 0x7FFFFFFF) % count,
     "consistent": lambda key, count: zlib.crc32(key) % count,
     "fnv1a": sarama,
@@ -209,12 +197,12 @@ def test_the_least_fnv1a_hash_and_bytes_under_a_null_are_no_keys_of_their_own() 
 )
 def test_keys_are_ignored(partitioner: str, kind: type) -> None:
     rule = PARTITIONERS[partitioner]
-    spreaders = [rule.spreader(batch_size=1000, rng=random.Random(5)) for _ in range(2)]
-    assert isinstance(spreaders[0], kind)
+    first, second = (rule.spreader(batch_size=1000, rng=random.Random(5)) for _ in range(2))
+    assert isinstance(first, kind)
     keyed = columns_of(key=pa.array([b"k", b"k", None] * 40), value=pa.array([b"v" * 100] * 120))
+    partitions = assign(keyed, partition_count=6, partitioner=partitioner, spreader=first)
     sizes = KERNEL.payload_sizes(keyed)
-    partitions = assign(keyed, partition_count=6, partitioner=partitioner, spreader=spreaders[0])
-    assert partitions.tolist() == spreaders[1].assign(sizes, partition_count=6, available=range(6)).tolist()
+    assert partitions.tolist() == second.assign(sizes, partition_count=6, available=range(6)).tolist()
     assert len(set(partitions.tolist())) > 3
 
 
@@ -227,20 +215,6 @@ def test_an_explicit_partition_comes_before_every_partitioner(partitioner: str) 
     assert assigned.tolist() == partition.to_pylist()
 
 
-def test_sticky_counts_key_less_rows_by_their_own_size() -> None:
-    # Without a key: big, small, big, small ...; the big ones alone fill a stay of 1000 bytes.
-    sizes = [1000, 10] * 20
-    columns = columns_of(value=pa.array([b"v" * size for size in sizes], pa.binary()))
-    sticky = sticky_partitioner(batch_size=1000)
-    big_rows, small_rows = np.arange(0, 40, 2), np.arange(1, 40, 2)
-
-    def partitions_of(rows: np.ndarray) -> np.ndarray:
-        return assign(columns, rows=rows, partition_count=4, spreader=sticky)
-
-    assert len(stays(partitions_of(big_rows))) == 20
-    assert len(stays(partitions_of(small_rows))) <= 2
-
-
 @pytest.mark.parametrize("wrong", [-1, -2, 6, 2**31 - 1])
 def test_explicit_partition_out_of_range(wrong: int) -> None:
     columns = columns_of(value=pa.array([b"v"] * 3, pa.binary()), partition=pa.array([None, 5, wrong], pa.int32()))
@@ -250,3 +224,49 @@ def test_explicit_partition_out_of_range(wrong: int) -> None:
     assert (raised.value.topic, raised.value.partition, raised.value.partition_count) == ("orders", wrong, 6)
     following = [s.assign(np.full(20, 9), partition_count=6, available=range(6)).tolist() for s in (sticky, untouched)]
     assert following[0] == following[1]
+
+
+# Output of Murmur2Digests.java, beside it.
+JAVA_DIGESTS = Path(__file__).with_name("murmur2_digests.csv")
+
+
+def keys_of_murmur2_digests() -> list[bytes]:
+    """The 101,000 keys of Murmur2Digests.java: key i is the next i % 101 bytes of SHA-256(0), SHA-256(1) and so on."""
+    lengths = [i % 101 for i in range(101_000)]
+    block_count = -(-sum(lengths) // 32)
+    stream = b"".join(hashlib.sha256(block.to_bytes(4, "big")).digest() for block in range(block_count))
+    ends = np.cumsum(lengths).tolist()
+    return [stream[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+
+
+def test_equals_kafkas_own_class_and_mmh3_on_101000_keys_of_0_to_100_bytes() -> None:
+    hashes = murmur2(pa.array(keys_of_murmur2_digests(), pa.binary()))
+    lines = [f"{length},{hashlib.sha256(hashes[length::101].astype('>i4')).hexdigest()}" for length in range(101)]
+    assert lines == JAVA_DIGESTS.read_text().splitlines()[1:]
+    keys = keys_of_murmur2_digests()
+    assert murmur3(pa.array(keys, pa.binary())).tolist() == [mmh3.hash(key) for key in keys]
+
+
+@given(
+    st.lists(st.binary(max_size=100), max_size=30), st.integers(0, 3), st.integers(0, 3),
+    st.sampled_from([pa.binary(), pa.large_binary()]),
+)  # fmt: skip
+def test_slices_and_any_mix_of_lengths(keys: list[bytes], before: int, after: int, arrow_type: pa.DataType) -> None:
+    sliced = pa.array([*[b"before"] * before, *keys, *[b"after"] * after], arrow_type).slice(before, len(keys))
+    for hashes, scalar, dtype in (
+        (murmur2, kafka_python_murmur2, np.int32), (murmur3, mmh3.hash, np.int32), (crc32, zlib.crc32, np.uint32),
+        (fnv1a, scalar_fnv1a, np.uint32),
+    ):  # fmt: skip
+        assert hashes(sliced).dtype == dtype
+        assert hashes(sliced).tolist() == np.array([scalar(key) for key in keys], np.int64).astype(dtype).tolist()
+
+
+def test_fnv1a_as_go() -> None:
+    """What Go's New32a gives, as int32 without its sign: librdkafka's unittest_fnv1a."""
+    known = {
+        b"kafka": 0xD33C4E1, b"giberish123456789": 0x77A58295, b"1234": 0x23BDD03, b"234": 0x2DEA3CD2,
+        b"34": 0x740FA83E, b"4": 0x310CA263, b"PreAmbleWillBeRemoved,ThePrePartThatIs": 0x65CBD69C, b"": 0x7EE3623B,
+    }  # fmt: skip
+    hashed = fnv1a(pa.array(list(known), pa.binary())).view(np.int32).tolist()
+    assert list(map(abs, hashed)) == list(known.values())
+    assert [scalar_fnv1a(key) for key in known] == [each & 0xFFFFFFFF for each in hashed]

@@ -40,39 +40,15 @@ def test_unclosed_quotes_are_scanned_once(text: str) -> None:
     assert cpu_s(lambda: depth_of(text)) < 2
 
 
-@pytest.mark.parametrize(
-    ("text", "depth"),
-    [
-        ('{"a": "[[[[", "b": [[]]}', 3),
-        ('{"a": "\\\\", "b": [[]]}', 3),
-        ('{"a": "\\"[[", "b": []}', 2),
+def test_brackets_in_strings_do_not_count() -> None:
+    depths = {
+        '{"a": "[[[[", "b": [[]]}': 3, '{"a": "\\\\", "b": [[]]}': 3, '{"a": "\\"[[", "b": []}': 2,
+        '{"a": "[[[[\\"[", "b": [[]]}': 3, 'syntax = "proto3"; message M {}': 1,
         # A quote that is not closed hides no bracket from the count, and neither do those behind it.
-        ('{"a": "[[[', 4),
-        ('{"a": "[[[\\"[[', 6),
-        ('{"a": "[[[\\', 4),
-        ('"', 0),
-        ('"\\', 0),
-        ("", 0),
-    ],
-)
-def test_brackets_in_strings_do_not_count(text: str, depth: int) -> None:
-    assert depth_of(text) == depth
-
-
-def test_a_deep_text_behind_an_open_quote_is_seen() -> None:
-    assert depth_of('"' + "[" * (MAX_DEPTH + 1)) > MAX_DEPTH
-
-
-def doubling(levels: int) -> str:
-    """Each level refers to the next one twice."""
-    defs: dict[str, Any] = {f"d{level}": {"anyOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(levels)}
-    defs[f"d{levels}"] = {"type": "string"}
-    return json.dumps({"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": defs})
-
-
-def test_references_that_double_are_looked_at_once() -> None:
-    """1.5 KB of 30 levels were 2^30 branches."""
-    assert cpu_s(lambda: json_schema.fitted(doubling(30), COLUMNS)) < 2
+        '{"a": "[[[': 4, '{"a": "[[[\\"[[': 6, '{"a": "[[[\\': 4, '"': 0, '"\\': 0, "": 0,
+        '"' + "[" * (MAX_DEPTH + 1): MAX_DEPTH + 1,
+    }  # fmt: skip
+    assert {text: depth_of(text) for text in depths} == depths
 
 
 def test_a_value_may_have_only_so_many_schemas() -> None:
@@ -114,71 +90,69 @@ def _avro_of(fields: list[dict[str, Any]]) -> dict[str, Any]:
     return {"type": "record", "name": "r", "fields": [{"name": "a", "type": "string"}, *fields]}
 
 
+def _record(name: str, *fields: tuple[str, Any]) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": field, "type": each} for field, each in fields]}
+
+
 def _avro_diamond(levels: int) -> dict[str, Any]:
     made: Any = "string"
     for level in range(levels):
-        again = f"d{level - 1}" if level else "string"
-        made = {
-            "type": "record",
-            "name": f"d{level}",
-            "fields": [{"name": "x", "type": made}, {"name": "y", "type": again}],
-        }
+        made = _record(f"d{level}", ("x", made), ("y", f"d{level - 1}" if level else "string"))
     return _avro_of([{"name": "b", "type": made, "default": {}}])
 
 
 def _avro_deep(levels: int) -> dict[str, Any]:
     made: Any = ["null", "string"]
     for level in range(levels):
-        made = [
-            "null",
-            {"type": "record", "name": f"d{level}", "fields": [{"name": "x", "type": made, "default": None}]},
-        ]
+        inner = _record(f"d{level}", ("x", made))
+        inner["fields"][0]["default"] = None
+        made = ["null", inner]
     return _avro_of([{"name": "b", "type": made, "default": None}])
 
 
 def _avro_wide(branches: int) -> dict[str, Any]:
-    union = [{"type": "record", "name": f"n{number}", "fields": []} for number in range(branches)]
-    return _avro_of([{"name": "b", "type": union, "default": {}}])
+    return _avro_of([{"name": "b", "type": [_record(f"n{number}") for number in range(branches)], "default": {}}])
 
 
-def _json_of(a: Any, defs: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": {"a": a}, "$defs": defs}
+def _json_chain(levels: int, last: Any, *spellings: str) -> dict[str, Any]:
+    """Each level refers to the next one in so many ways."""
+    defs: dict[str, Any] = {
+        f"d{level}": {"anyOf": [{"$ref": f"{spelling}/d{level + 1}"} for spelling in spellings]}
+        for level in range(levels)
+    }
+    a = {"$ref": "#/$defs/d0"}
+    return {"type": "object", "properties": {"a": a}, "$defs": {**defs, f"d{levels}": last}}
 
 
 def _json_spellings(levels: int) -> dict[str, Any]:
-    """Each level refers to the next one in ten ways."""
-    defs: dict[str, Any] = {
-        f"d{level}": {"anyOf": [{"$ref": f"#{'/' * slashes}$defs/d{level + 1}"} for slashes in range(1, 11)]}
-        for level in range(levels)
-    }
-    return _json_of({"$ref": "#/$defs/d0"}, {**defs, f"d{levels}": {"type": "string"}})
+    return _json_chain(levels, {"type": "string"}, *(f"#{'/' * slashes}$defs" for slashes in range(1, 11)))
+
+
+def _json_doubling(levels: int) -> dict[str, Any]:
+    """1.5 KB of 30 levels were 2^30 branches."""
+    return _json_chain(levels, {"type": "string"}, *["#/$defs"] * 2)
 
 
 def _json_wide(levels: int) -> dict[str, Any]:
-    defs: dict[str, Any] = {
-        f"d{level}": {"anyOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 100} for level in range(levels)
-    }
     last = {"anyOf": [{"type": "string", "maxLength": number} for number in range(json_schema.MAX_BRANCHES)]}
-    return _json_of({"$ref": "#/$defs/d0"}, {**defs, f"d{levels}": last})
+    return _json_chain(levels, last, *["#/$defs"] * 100)
 
 
 def _json_deep(levels: int) -> dict[str, Any]:
     made: Any = {"type": "string"}
     for _ in range(levels):
         made = {"anyOf": [made, {"type": "null"}]}
-    return _json_of(made, {})
+    return {"type": "object", "properties": {"a": made}}
 
 
 @pytest.mark.parametrize(
     ("form", "bomb", "size"),
     [
-        (avro, _avro_diamond, 60), (avro, _avro_deep, 45), (avro, _avro_wide, 20_000),
-        (json_schema, _json_spellings, 30), (json_schema, _json_wide, 10), (json_schema, _json_deep, 95),
+        (avro, _avro_diamond, 60), (avro, _avro_deep, 45), (avro, _avro_wide, 20_000), (json_schema, _json_deep, 95),
+        (json_schema, _json_doubling, 30), (json_schema, _json_spellings, 30), (json_schema, _json_wide, 10),
     ],
 )  # fmt: skip
-def test_a_text_that_grows_is_read_in_time_that_grows_as_it_does(
-    form: Any, bomb: Callable[[int], dict[str, Any]], size: int
-) -> None:
+def test_time_to_read_a_text_grows_as_it_does(form: Any, bomb: Callable[[int], dict[str, Any]], size: int) -> None:
     """At the most that `depth_of` lets through. The deadline could not help: a parser in C may hold the interpreter."""
     text = json.dumps(bomb(size))
     assert depth_of(text) <= MAX_DEPTH
@@ -200,9 +174,7 @@ def _with_any_part(value: Any, parts: st.SearchStrategy[Any]) -> st.SearchStrate
     """`value`, in which each part may be another."""
     if isinstance(value, dict):
         same = st.fixed_dictionaries({key: _with_any_part(each, parts) for key, each in value.items()})
-        fewer = st.sampled_from(sorted(value)).map(
-            lambda left: {key: each for key, each in value.items() if key != left}
-        )
+        fewer = st.sampled_from(sorted(value)).map(lambda left: {key: value[key] for key in value if key != left})
         return same | fewer | parts
     if isinstance(value, list):
         return st.tuples(*(_with_any_part(each, parts) for each in value)).map(list) | parts
@@ -230,14 +202,11 @@ def assert_used_or_refused_by_name(fitted: Callable[[], Any]) -> None:
         assert printed.replace("\n", "").isprintable()
 
 
-@given(_with_any_part(AVRO, PARTS))
-def test_any_avro_is_used_or_refused_by_name(schema: Any) -> None:
-    assert_used_or_refused_by_name(lambda: avro.fitted(json.dumps(schema), COLUMNS))
-
-
-@given(_with_any_part(JSON, PARTS))
-def test_any_json_schema_is_used_or_refused_by_name(schema: Any) -> None:
-    assert_used_or_refused_by_name(lambda: json_schema.fitted(json.dumps(schema), COLUMNS))
+@pytest.mark.parametrize(("form", "right"), [(avro, AVRO), (json_schema, JSON)], ids=["Avro", "JSON"])
+@given(data=st.data())
+def test_any_schema_is_used_or_refused_by_name(form: Any, right: Any, data: st.DataObject) -> None:
+    schema = data.draw(_with_any_part(right, PARTS))
+    assert_used_or_refused_by_name(lambda: form.fitted(json.dumps(schema), COLUMNS))
 
 
 NAMES = st.sampled_from(["a", "", "5", ".m", "m", "\x1b[31m", "\u202e", "google.protobuf.Timestamp"])

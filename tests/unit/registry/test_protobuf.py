@@ -1,9 +1,12 @@
-"""Derived Protobuf schemas and their numbers; given ones; what the official deserializer reads of the bytes."""
+"""Protobuf schemas and their numbers; what protoc makes of a .proto text; what the official deserializer reads."""
 
 from __future__ import annotations
 
 import base64
 import datetime as dt
+import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,9 +20,10 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from hypothesis import given, settings
 from pyspark.sql import types as T
 
-from kafka_sink.errors import ColumnNotInSchema, ValueNotInSchema
+from kafka_sink.errors import ColumnNotInSchema, SchemaUnreadable, ValueNotInSchema
 from kafka_sink.registry import protobuf
 from kafka_sink.registry.framing import prefix
+from kafka_sink.registry.proto_text import compiled
 from registry_rows import (
     COLUMNS,
     ORDER,
@@ -45,12 +49,18 @@ def numbers_of(text: str) -> dict[str, int]:
     return {field.name: field.number for field in file_of(text).message_type[0].field}
 
 
+def encoded(encoding: Any, rows: pa.Array, head: bytes = b"") -> pa.Array:
+    return protobuf.encoded(rows, head, encoding.files, encoding.name, encoding.plan)
+
+
 def written(schema: Any, columns: T.StructType, rows: Rows) -> list[bytes | None]:
     """Without framing."""
-    encoding = protobuf.fitted(schema, columns)
-    array = protobuf.encoded(arrow_rows(rows, columns), b"", encoding.files, encoding.name, encoding.plan)
-    values: list[bytes | None] = array.to_pylist()
+    values: list[bytes | None] = encoded(protobuf.fitted(schema, columns), arrow_rows(rows, columns)).to_pylist()
     return values
+
+
+def longs(*names: str) -> T.StructType:
+    return columns_of(**dict.fromkeys(names, T.LongType()))
 
 
 @settings(max_examples=25)
@@ -58,11 +68,10 @@ def written(schema: Any, columns: T.StructType, rows: Rows) -> list[bytes | None
 def test_the_official_deserializer_reads_what_was_written(rows: Rows) -> None:
     registry = SchemaRegistryClient.new_client({"url": "mock://"})
     schema_id = registry.register_schema("orders-value", Schema(ENCODING.text, "PROTOBUF"))
-    head = prefix(schema_id, ENCODING.message_indexes)
-    encoded = protobuf.encoded(arrow_rows(rows), head, ENCODING.files, ENCODING.name, ENCODING.plan)
-    assert encoded.validate(full=True) is None
+    values = encoded(ENCODING, arrow_rows(rows), prefix(schema_id, ENCODING.message_indexes))
+    assert values.validate(full=True) is None
     read = ProtobufDeserializer(message_class(ENCODING.text), {"use.deprecated.format": False}, registry)
-    found = [read_from_protobuf(read(row, VALUE)) for row in encoded.to_pylist()]
+    found = [read_from_protobuf(read(row, VALUE)) for row in values.to_pylist()]
     assert found == [with_empty_for_null(row) for row in rows]
 
 
@@ -77,33 +86,29 @@ def test_null_is_told_from_zero_and_empty_and_maps_have_an_order() -> None:
 
 
 def test_columns_keep_their_numbers_wherever_they_stand() -> None:
-    first = protobuf.derived(columns_of(a=T.LongType(), b=T.LongType()), "r", None)
+    first = protobuf.derived(longs("a", "b"), "r", None)
     assert numbers_of(first) == {"a": 1, "b": 2}
-    at_the_end = protobuf.derived(columns_of(a=T.LongType(), b=T.LongType(), c=T.LongType()), "r", first)
+    at_the_end, in_the_middle, back = (protobuf.derived(longs(*names), "r", first) for names in ("abc", "acb", "ba"))
     assert numbers_of(at_the_end) == {"a": 1, "b": 2, "c": 3}
-    in_the_middle = protobuf.derived(columns_of(a=T.LongType(), c=T.LongType(), b=T.LongType()), "r", first)
-    assert in_the_middle == at_the_end
-    assert protobuf.derived(columns_of(b=T.LongType(), a=T.LongType()), "r", first) == first
+    assert (in_the_middle, back) == (at_the_end, first)
 
 
 def test_the_number_of_a_column_that_is_gone_is_never_another_columns() -> None:
-    first = protobuf.derived(columns_of(a=T.LongType(), b=T.LongType()), "r", None)
-    without = protobuf.derived(columns_of(a=T.LongType()), "r", first)
+    without = protobuf.derived(longs("a"), "r", protobuf.derived(longs("a", "b"), "r", None))
     (message,) = file_of(without).message_type
     assert list(message.reserved_name) == ["b"]
     assert [(reserved.start, reserved.end) for reserved in message.reserved_range] == [(2, 3)]
-    again = protobuf.derived(columns_of(a=T.LongType(), c=T.LongType(), b=T.LongType()), "r", without)
+    again = protobuf.derived(longs("a", "c", "b"), "r", without)
     assert numbers_of(again) == {"a": 1, "c": 3, "b": 4}
-    assert protobuf.fitted(again, columns_of(c=T.LongType())).name == "r"
+    assert protobuf.fitted(again, longs("c")).name == "r"
 
 
 def test_numbers_within_structs_arrays_and_maps_are_kept() -> None:
     def nested(*names: str) -> T.StructType:
-        inner = columns_of(**dict.fromkeys(names, T.LongType()))
+        inner = longs(*names)
         return columns_of(one=inner, many=T.ArrayType(inner), by_name=T.MapType(T.StringType(), inner))
 
-    first = protobuf.derived(nested("x", "y"), "r", None)
-    second = protobuf.derived(nested("z", "y", "x"), "r", first)
+    second = protobuf.derived(nested("z", "y", "x"), "r", protobuf.derived(nested("x", "y"), "r", None))
     inner = [one for one in file_of(second).message_type[0].nested_type if not one.options.map_entry]
     assert {one.name: {field.name: field.number for field in one.field} for one in inner} == {
         name: {"x": 1, "y": 2, "z": 3} for name in ("One", "Many", "ByName")
@@ -145,10 +150,8 @@ def test_a_given_schema_takes_what_fits() -> None:
     columns = columns_of(maybe=T.LongType(), colour=T.StringType(), n=T.IntegerType())
     encoding = protobuf.fitted(schema, columns)
     assert (encoding.name, encoding.message_indexes) == ("shop.Order", (0,))
-    first, second = written(
-        schema, columns, [{"maybe": 7, "colour": "BLUE", "n": 3}, {"maybe": None, "colour": "RED", "n": 0}]
-    )
-    assert first == b"\x08\x03\x10\x01\x1a\x02\x08\x07" and second == b""
+    rows: Rows = [{"maybe": 7, "colour": "BLUE", "n": 3}, {"maybe": None, "colour": "RED", "n": 0}]
+    assert written(schema, columns, rows) == [b"\x08\x03\x10\x01\x1a\x02\x08\x07", b""]
     for bad in ({"colour": "PINK"}, {"n": -1}, {"n": None}, {"colour": None}):
         with pytest.raises(ValueNotInSchema) as refused:
             written(schema, columns, [{"maybe": 1, "colour": "RED", "n": 1, **bad}])
@@ -201,36 +204,97 @@ def test_what_a_message_class_imports_is_referred_to() -> None:
     order = FileDescriptorProto(name="shop/order.proto", package="shop", syntax="proto3")
     order.dependency.extend(["shop/line.proto", "google/protobuf/timestamp.proto"])
     order.message_type.add(name="Other")
-    order.message_type.add(name="Order").field.add(
-        name="lines", number=1, label=REPEATED, type=11, type_name=".shop.Line"
-    )
-    pool.Add(line)
-    pool.Add(order)
+    lines = {"name": "lines", "number": 1, "label": REPEATED, "type": 11, "type_name": ".shop.Line"}
+    order.message_type.add(name="Order").field.add(**lines)
+    for file in (line, order):
+        pool.Add(file)
     message = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
-    encoding = protobuf.fitted(message, columns_of(lines=T.ArrayType(columns_of(sku=T.StringType()))))
-    asked = []
+    columns = columns_of(lines=T.ArrayType(columns_of(sku=T.StringType())))
+    encoding, asked = protobuf.fitted(message, columns), []
     (reference,) = encoding.references(lambda subject, schema: asked.append((subject, schema.references)) or 5)
     assert (reference.name, reference.subject, reference.version) == ("shop/line.proto", "shop/line.proto", 5)
-    assert asked == [("shop/line.proto", [])]
-    assert encoding.message_indexes == (1,)
-    assert written(message, columns_of(lines=T.ArrayType(columns_of(sku=T.StringType()))), [{"lines": [{"sku": "s"}]}])
+    assert (asked, encoding.message_indexes) == ([("shop/line.proto", [])], (1,))
+    assert written(message, columns, [{"lines": [{"sku": "s"}]}])
 
 
-def test_null_within_an_array_or_map_is_its_rows_error() -> None:
+def test_null_within_an_array_or_map_and_what_is_not_utf8_is_its_rows_error() -> None:
     columns = columns_of(tags=T.ArrayType(T.StringType()), counts=T.MapType(T.StringType(), T.LongType()))
     schema = protobuf.derived(columns, "r", None)
     for bad, path in (({"tags": ["secret", None]}, "tags[]"), ({"counts": {"secret": None}}, "counts{}")):
         with pytest.raises(ValueNotInSchema) as refused:
             written(schema, columns, [{"tags": None, "counts": None, **bad}])
-        assert refused.value.column == path
-        assert "secret" not in str(refused.value)
-
-
-def test_a_string_that_is_not_utf8_is_its_rows_error() -> None:
+        assert refused.value.column == path and "secret" not in str(refused.value)
     columns = columns_of(s=T.StringType())
-    encoding = protobuf.fitted(protobuf.derived(columns, "r", None), columns)
     strings = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xffab"]).buffers())
-    rows = pa.StructArray.from_arrays([strings], ["s"])
+    fitted = protobuf.fitted(protobuf.derived(columns, "r", None), columns)
     with pytest.raises(ValueNotInSchema, match="UTF-8") as refused:
-        protobuf.encoded(rows, b"", encoding.files, encoding.name, encoding.plan)
+        encoded(fitted, pa.StructArray.from_arrays([strings], ["s"]))
     assert refused.value.__suppress_context__
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_a_text_is_compiled_to_its_file_alone(scratch: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = FileDescriptorProto.FromString(compiled(ORDER))
+    assert (file.package, file.syntax) == ("shop", "proto3")
+    assert [message.name for message in file.message_type] == ["Order", "Other"]
+    assert {field.name: field.number for field in file.message_type[0].field} == {"id": 1, "day": 4, "at": 7}
+    assert list(file.dependency) == ["google/type/date.proto", "google/protobuf/timestamp.proto"]
+    assert list(scratch.iterdir()) == [] and capfd.readouterr() == ("", "")
+
+
+def test_what_is_wrong_with_a_text_is_said_with_its_line(scratch: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for text, words in (
+        ('syntax = "proto3";\nmessage M { int32 a = 0; }', r"schema\.proto:2:"),
+        ('syntax = "proto3"; import "shop/line.proto"; message M {}', r"shop/line\.proto"),
+    ):
+        with pytest.raises(SchemaUnreadable, match=words) as refused:
+            compiled(text)
+        assert str(scratch) not in str(refused.value)
+        assert list(scratch.iterdir()) == [] and capfd.readouterr() == ("", "")
+
+
+PLANTED = "from pathlib import Path\nPath(__file__).parent.with_name('was_run').touch()\n"
+
+
+@pytest.mark.parametrize("here", ["", ".", None])
+def test_no_module_of_the_working_directory_is_run(
+    here: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "work"
+    for name in ("grpc_tools", "google", "pkg_resources"):
+        (work / name).mkdir(parents=True)
+        for module in ("__init__.py", "protoc.py"):
+            (work / name / module).write_text(PLANTED)
+    monkeypatch.chdir(work)
+    # As in a shell, a notebook, or `python -m`; and where the environment says it.
+    monkeypatch.setattr(sys, "path", [*([] if here is None else [here]), str(work), *sys.path])
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    assert FileDescriptorProto.FromString(compiled('syntax = "proto3"; message M {}')).message_type[0].name == "M"
+    assert not (work / "was_run").exists()
+
+
+def test_a_compiler_of_the_working_directory_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "grpc_tools").mkdir()
+    (tmp_path / "grpc_tools" / "__init__.py").write_text(PLANTED)
+    monkeypatch.chdir(tmp_path)
+    elsewhere = [place for place in sys.path if not Path(place, "grpc_tools").exists()]
+    monkeypatch.setattr(sys, "path", ["", *elsewhere])
+    with pytest.raises(SchemaUnreadable, match="pip install grpcio-tools"):
+        compiled('syntax = "proto3"; message M {}')
+    assert not (tmp_path / "was_run").exists()
+
+
+def test_a_compiler_without_end_or_a_host_without_room_is_said(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka_sink.registry.proto_text.TIMEOUT_S", 0.001)
+    with pytest.raises(SchemaUnreadable, match=r"did not end within 0\.001 s") as refused:
+        compiled(ORDER)
+    assert refused.value.__suppress_context__
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch / "gone"))
+    with pytest.raises(SchemaUnreadable, match=r"temporary files \(TMPDIR\): No such file or directory"):
+        compiled(ORDER)

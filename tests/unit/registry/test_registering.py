@@ -1,19 +1,28 @@
-"""HTTP requests to a schema registry, and its errors as the user sees them: subject and version, but no secret."""
+"""Requests to a schema registry, their order, and errors: subject and version, no secret. Spark: integration."""
 
 from __future__ import annotations
 
+import base64
+import functools
 import gzip
+import json
 import re
 import socket
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from pyspark.sql import types as T
 
 from kafka_sink import errors
-from kafka_sink.registry import registering
-from kafka_sink.registry.registering import Registry, depth_of
+from kafka_sink.errors import ColumnNotInSchema, DuplicateColumn, MissingColumn, TypeNotMapped
+from kafka_sink.registry import avro, column, registering
+from kafka_sink.registry.column import serialized
+from kafka_sink.registry.registering import Registry
+from kafka_sink.registry.subjects import record_name, subject_name
 from registry_stand_in import INCOMPATIBLE, RawAnswer, registry_stand_in
 from scripted_peers import drips, peer
 
@@ -26,21 +35,22 @@ FOUND = (200, {"id": 9, "version": 3, "subject": "orders-value", "schema": TEXT,
 QUICK = {"max.retries": "0", "timeout": "5"}
 
 
-def test_a_schema_that_is_not_compatible_is_said_with_its_subject_and_version() -> None:
-    refusal = {REGISTER: (409, {"error_code": 409, "message": INCOMPATIBLE})}
+@pytest.mark.parametrize(
+    ("message", "latest", "version"),
+    [
+        (INCOMPATIBLE, None, "7"), ("not compatible", FOUND, "3"),
+        ("not compatible", (500, {"error_code": 1, "message": ""}), "unknown"),
+    ],
+)  # fmt: skip
+def test_an_incompatible_schema_is_said_with_its_subject_and_version(message: str, latest: Any, version: str) -> None:
+    """A refusal that names no version means the latest."""
+    refusal = {REGISTER: (409, {"error_code": 409, "message": message}), LATEST: latest}
     with registry_stand_in(refusal) as stand_in, pytest.raises(errors.SchemaIncompatible) as refused:
         of(stand_in.url).schema_id("orders-value", SCHEMA)
-    assert (refused.value.subject, refused.value.version) == ("orders-value", "7")
-    for said in ("version 7 of subject 'orders-value'", "The field 'price'", "No row of this write was sent"):
-        assert said in str(refused.value)
-
-
-@pytest.mark.parametrize(("latest", "version"), [(FOUND, "3"), ((500, {"error_code": 1, "message": ""}), "unknown")])
-def test_a_refusal_that_names_no_version_means_the_latest(latest: Any, version: str) -> None:
-    refusal = {REGISTER: (409, {"error_code": 409, "message": "not compatible"}), LATEST: latest}
-    with registry_stand_in(refusal) as stand_in, pytest.raises(errors.SchemaIncompatible) as refused:
-        of(stand_in.url).schema_id("orders-value", SCHEMA)
-    assert refused.value.version == version
+    assert (refused.value.subject, refused.value.version) == ("orders-value", version)
+    if message is INCOMPATIBLE:
+        for said in ("version 7 of subject 'orders-value'", "The field 'price'", "No row of this write was sent"):
+            assert said in str(refused.value)
 
 
 def test_a_schema_is_looked_up_where_it_is_not_to_be_registered() -> None:
@@ -71,19 +81,10 @@ def test_no_refusal_shows_a_secret(status: int) -> None:
     assert "wrong: ***, that is ***" in str(refused.value)
 
 
-def test_a_registry_that_cannot_be_reached_is_named_without_its_password() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    registry = of(f"http://alice:hunter2@127.0.0.1:{port}")
-    with pytest.raises(errors.RegistryUnreachable) as refused:
-        registry.schema_id("orders-value", SCHEMA)
-    assert refused.value.url == f"http://127.0.0.1:{port}"
-    assert "hunter2" not in said_of(refused.value)
-
-
 @pytest.mark.parametrize(
     ("url", "shown", "reason"),
     [
+        ("http://alice:hunter2@127.0.0.1:{free}", "http://127.0.0.1:{free}", ""),
         ("http://127.0.0.1:8O81", "http://127.0.0.1:***", "InvalidURL: Invalid port: ***"),
         ("http://alice:hunter2@127.0.0.1:8O81/sr", "http://127.0.0.1:***/sr", "InvalidURL: Invalid port: ***"),
         ("http://alice:hunter2", "http://alice:***", "InvalidURL: Invalid port: ***"),
@@ -91,31 +92,32 @@ def test_a_registry_that_cannot_be_reached_is_named_without_its_password() -> No
         ("http://a..b:8081", "http://a..b:8081", "UnicodeError: "),
     ],
 )
-def test_a_url_that_is_none_is_said_without_what_may_be_a_password(url: str, shown: str, reason: str) -> None:
-    registry = of(url)
-    with pytest.raises(errors.RegistryUnreachable, match="Check the url") as refused:
-        registry.schema_id("orders-value", SCHEMA)
-    assert refused.value.url == shown
+def test_an_unreached_registry_is_named_without_what_may_be_a_password(url: str, shown: str, reason: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        free = taken.getsockname()[1]
+    with pytest.raises(errors.RegistryUnreachable, match="Check the url" if reason else None) as refused:
+        of(url.format(free=free)).schema_id("orders-value", SCHEMA)
+    assert refused.value.url == shown.format(free=free)
     assert refused.value.reason.startswith(reason)
     assert not re.search("hunt|er2|8O81", said_of(refused.value))
 
 
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
+def test_a_url_is_shown_without_its_user() -> None:
+    for url, shown in (
         ("https://alice:hunter2@there:8081/sr?key=hunter2", "https://there:8081/sr"),
         ("http://[::1]", "http://[::1]"),
         ("http://alice:hunter2@[::1]:8081", "http://[::1]:8081"),
         ("http://one:8081, http://alice:hunter2@two", "http://one:8081,http://two"),
-    ],
-)
-def test_a_url_is_shown_without_its_user(url: str, shown: str) -> None:
-    assert of(url).url == shown
+    ):
+        registry = of(url)
+        assert registry.url == shown
+        assert ("hunter2" in registry.secrets) is ("hunter2@" in url) and "hunter2" not in f"{registry} {registry!r}"
+        registry = of("http://there", basic_auth_user_info="a:hunter2")
+        assert "hunter2" in registry.secrets and "hunter2" not in f"{registry} {registry!r}"
 
 
-@pytest.mark.parametrize(
-    "conf",
-    [
+def test_a_conf_that_the_client_does_not_take_is_an_option_that_is_wrong() -> None:
+    for conf in (
         {},
         {"url": "ftp://alice:hunter2@there"},
         {"url": "http://there", "ssl.key.password": "hunter2"},
@@ -123,34 +125,33 @@ def test_a_url_is_shown_without_its_user(url: str, shown: str) -> None:
         {"url": "http://there", "timeout": "hunter2"},
         {"url": "http://there", "no.such.key": "hunter2"},
         {"url": "http://there", "ssl.ca.location": "/hunter2"},
-    ],
-)
-def test_a_conf_that_the_client_does_not_take_is_an_option_that_is_wrong(conf: dict[str, str]) -> None:
-    with pytest.raises(errors.InvalidOption, match="option 'registry'") as refused:
-        Registry.of(conf)
-    assert all(key in str(refused.value) for key in conf)
-    assert "hunter2" not in str(refused.value) and refused.value.__suppress_context__
+    ):
+        with pytest.raises(errors.InvalidOption, match="option 'registry'") as refused:
+            Registry.of(conf)
+        assert all(key in str(refused.value) for key in conf)
+        assert "hunter2" not in str(refused.value) and refused.value.__suppress_context__
 
 
 def deep(levels: int) -> str:
     return '{"type": "array", "items": ' * levels + '"int"' + "}" * levels
 
 
+UNUSABLE = "it is not what a schema registry answers"
+
+
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        *(
-            ({**FOUND[1], "id": number}, "its id is")
-            for number in (None, "9", -1, 2**31, 2**64, 1.5, True, [], "x" * 10_000)
-        ),
-        ({**FOUND[1], "schema": None}, "it has no schema"),
-        ({**FOUND[1], "schema": {"type": "int"}}, "it has no schema"),
+        *(({**FOUND[1], "id": number}, "its id is")
+          for number in (None, "9", -1, 2**31, 2**64, 1.5, True, [], "x" * 10_000)),
+        *(({**FOUND[1], "schema": schema}, "it has no schema") for schema in (None, {"type": "int"})),
         ({**FOUND[1], "schema": deep(201)}, "nested more than 200 levels deep"),
         ({**FOUND[1], "schema": "[" * 100_000}, "nested more than 200 levels deep"),
         ({**FOUND[1], "schema": "x" * (17 * 1024 * 1024)}, "larger than 16777216 bytes"),
-        ([FOUND[1]], "it is not what a schema registry answers"),
-        ("canary", "it is not what a schema registry answers"),
-        ({"metadata": 7}, "it is not what a schema registry answers"),
+        ([FOUND[1]], UNUSABLE), ("canary", UNUSABLE), ({"metadata": 7}, UNUSABLE),
+        # Neither is a compressed answer opened, nor is one taken that no parser reads.
+        (RawAnswer(gzip.compress(b" " * 20 * 1024 * 1024), {"Content-Encoding": "gzip"}), "compressed"),
+        (RawAnswer(b"[" * 200_000), "RecursionError"),
     ],
 )  # fmt: skip
 def test_an_answer_that_cannot_be_used_is_an_error_with_its_reason(answer: Any, reason: str) -> None:
@@ -165,41 +166,16 @@ def test_an_answer_that_cannot_be_used_is_an_error_with_its_reason(answer: Any, 
 
 @pytest.mark.parametrize("number", [0, 1, 2**31 - 1, None, "9", -1, 2**31, True])
 def test_an_id_that_fits_the_frame_is_taken_and_no_other(number: Any) -> None:
-    with registry_stand_in({REGISTER: (200, {"id": number}), LATEST: (200, {**FOUND[1], "id": number})}) as stand_in:
+    """And a schema as deep as is allowed."""
+    answer = {**FOUND[1], "id": number, "schema": deep(200)}
+    with registry_stand_in({REGISTER: (200, {"id": number}), LATEST: (200, answer)}) as stand_in:
         registry = of(stand_in.url)
         if number in (0, 1, 2**31 - 1) and number is not True:
             assert registry.schema_id("orders-value", SCHEMA) == registry.latest("orders-value").schema_id == number
+            assert registry.latest("orders-value").text == deep(200)
         else:
             with pytest.raises(errors.RegistryAnswerUnusable, match="its id is"):
                 registry.schema_id("orders-value", SCHEMA)
-
-
-COMPRESSED = RawAnswer(gzip.compress(b" " * 20 * 1024 * 1024), {"Content-Encoding": "gzip"})
-
-
-@pytest.mark.parametrize(
-    ("answer", "words"), [(COMPRESSED, "compressed"), (RawAnswer(b"[" * 200_000), "RecursionError")]
-)
-def test_a_compressed_answer_is_not_opened_nor_one_that_no_parser_reads(answer: RawAnswer, words: str) -> None:
-    with (
-        registry_stand_in({LATEST: (200, answer)}) as stand_in,
-        pytest.raises(errors.RegistryAnswerUnusable, match=words),
-    ):
-        of(stand_in.url).latest("orders-value")
-
-
-def test_schemas_as_deep_as_is_allowed_are_taken() -> None:
-    with registry_stand_in({LATEST: (200, {**FOUND[1], "schema": deep(200)})}) as stand_in:
-        assert of(stand_in.url).latest("orders-value").text == deep(200)
-    assert depth_of('{"a": "[[[[\\"[", "b": [[]]}') == 3
-    assert depth_of('syntax = "proto3"; message M {}') == 1
-
-
-def test_a_registry_does_not_show_its_secrets() -> None:
-    for conf in ({"url": "http://alice:hunter2@there"}, {"url": "http://there", "basic.auth.user.info": "a:hunter2"}):
-        registry = Registry.of({**conf, **QUICK})
-        assert "hunter2" in registry.secrets
-        assert "hunter2" not in f"{registry} {registry!r}"
 
 
 def test_a_client_may_be_given_and_nothing_else() -> None:
@@ -214,11 +190,125 @@ def test_a_client_may_be_given_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("timeout", [{}, {"timeout": "5"}], ids=["none", "of one recv"])
-def test_a_registry_that_answers_a_byte_at_a_time_is_not_waited_for(
-    timeout: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_registry_of_single_bytes_is_not_waited_for(timeout: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registering, "ASK_TIMEOUT_S", 0.5)
     begun = time.monotonic()
     with peer(drips(b"HTTP/1.1 200 OK\r\n")) as port, pytest.raises(errors.RegistryUnreachable, match=r"within 0\.5 s"):
         Registry.of({"url": f"http://127.0.0.1:{port}", "max.retries": "0", **timeout}).schema_id("s", SCHEMA)
     assert time.monotonic() - begun < 60
+
+
+ID = T.StructType([T.StructField("id", T.LongType())])
+ID_AND_NAME = T.StructType([*ID.fields, T.StructField("name", T.StringType())])
+TWICE = T.StructType([*ID.fields, *ID.fields])
+
+
+def register_at(subject: str) -> tuple[str, str]:
+    return "POST", f"/subjects/{subject}/versions"
+
+
+def frame_of(columns: T.StructType) -> Any:
+    """What of a DataFrame is looked at before Spark is needed."""
+    return SimpleNamespace(schema=columns)
+
+
+def pinned(
+    form: str, registry: Any, columns: T.StructType = ID, *, subject: str = "topic", is_key: bool = False,
+    schema: Any = None,
+) -> tuple[Any, int]:  # fmt: skip
+    names = functools.partial(subject_name, subject, "orders", is_key=is_key)
+    name = record_name("orders", is_key)
+    return column.pinned_schema(column.FORMS[form], columns, name, Registry.of(registry), names, schema)
+
+
+GIVEN = json.dumps({"type": "record", "name": "Order", "namespace": "shop", "fields": [
+    {"name": "id", "type": ["null", "long"]}]})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("subject", "is_key", "asked", "given"),
+    [
+        ("topic", False, "orders-value", None), ("topic", True, "orders-key", None),
+        ("record", False, "orders_value", None), ("record", True, "orders_key", None),
+        ("topic-record", False, "orders-orders_value", None), ("record", False, "shop.Order", GIVEN),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("form", ["avro", "json"])
+def test_a_schema_is_registered_once(form: str, subject: str, is_key: bool, asked: str, given: str | None) -> None:
+    if given is not None and form == "json":
+        return
+    with registry_stand_in({register_at(asked): (200, {"id": 9})}) as stand_in:
+        conf = {"url": stand_in.url, **QUICK}
+        encoding, schema_id = pinned(form, conf, subject=subject, is_key=is_key, schema=given)
+    ((*request, body),) = stand_in.asked
+    assert (tuple(request), schema_id) == (register_at(asked), 9)
+    # Avro is what a registry takes a schema for that names no type.
+    assert body.get("schemaType", "AVRO") == form.upper()
+    assert body["schema"] == encoding.text == (given or encoding.text)
+    name = json.loads(body["schema"])["name" if form == "avro" else "title"]
+    assert name == ("Order" if given else "orders_key" if is_key else "orders_value")
+
+
+def test_a_protobuf_schema_keeps_the_numbers_of_the_subjects_latest() -> None:
+    client = SchemaRegistryClient.new_client({"url": "mock://"})
+    _, first_id = pinned("protobuf", client, ID)
+    reversed_columns = T.StructType(ID_AND_NAME.fields[::-1])
+    encoding, second_id = pinned("protobuf", client, reversed_columns)
+    (message,) = FileDescriptorProto.FromString(base64.b64decode(encoding.text)).message_type
+    assert {field.name: field.number for field in message.field} == {"id": 1, "name": 2}
+    assert first_id != second_id
+    assert pinned("protobuf", client, ID_AND_NAME)[1] == second_id
+
+
+def test_the_latest_is_taken_as_it_is_and_nothing_registered() -> None:
+    text = avro.derived(ID, "of_somebody_else")
+    latest = {"id": 4, "version": 2, "subject": "orders-value", "schema": text, "schemaType": "AVRO"}
+    with registry_stand_in({LATEST: (200, latest)}) as stand_in:
+        conf = {"url": stand_in.url, "use.latest.version": "true", **QUICK}
+        encoding, schema_id = pinned("avro", conf)
+        assert (encoding.text, schema_id) == (text, 4)
+        with pytest.raises(ColumnNotInSchema):
+            pinned("avro", conf, ID_AND_NAME)
+    assert {asked[:2] for asked in stand_in.asked} == {LATEST}
+
+
+@pytest.mark.parametrize("form", ["avro", "json"])
+def test_columns_that_do_not_fit_are_refused_before_a_registry_is_asked(form: str) -> None:
+    schemas = {"avro": avro.derived(ID, "r"), "json": '{"properties": {"id": {"type": "string"}}}'}
+    with registry_stand_in({}) as stand_in:
+        conf = {"url": stand_in.url, **QUICK}
+        with pytest.raises(ColumnNotInSchema):
+            pinned(form, conf, ID_AND_NAME, schema=schemas[form])
+        with pytest.raises(TypeNotMapped):
+            pinned(form, conf, T.StructType([T.StructField("v", T.VariantType())]))
+    assert stand_in.asked == []
+
+
+@pytest.mark.parametrize(
+    ("frame", "changed", "error", "said"),
+    [
+        (ID, {"form": "xml"}, ValueError, "form is one of avro, json, protobuf, not 'xml'"),
+        (ID, {"subject": "table"}, ValueError, "subject is one of topic, record, topic-record, not 'table'"),
+        (ID, {"schema": "{}"}, ValueError, "two schemas"),
+        (ID, {"columns": "id"}, ValueError, "names of one or more columns"),
+        (ID, {"columns": []}, ValueError, "names of one or more columns"),
+        (ID, {"columns": ["id", "name"]}, MissingColumn, "name"), (ID, {"columns": ["id.x"]}, MissingColumn, "id.x"),
+        (TWICE, {}, DuplicateColumn, "id"), (ID, {"columns": ["id", "id"]}, DuplicateColumn, "id"),
+    ],
+)  # fmt: skip
+def test_arguments_and_columns_that_are_none_are_refused_before_a_registry_is_asked(
+    frame: T.StructType, changed: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    with registry_stand_in({}) as stand_in:
+        latest = {"url": stand_in.url, "use.latest.version": "true", **QUICK}
+        arguments = {"columns": ["id"], "topic": "orders", "form": "avro", "registry": latest, **changed}
+        with pytest.raises(error, match=said if error is ValueError else None) as refused:
+            serialized(frame_of(frame), **arguments)
+    assert stand_in.asked == [] and getattr(refused.value, "column", said) == said
+    assert column.fields_of(frame_of(ID_AND_NAME), ["name", "id"]).names == ["name", "id"]
+
+
+def test_a_derived_record_has_a_name_that_every_form_allows() -> None:
+    names = {"orders": "orders_value", "shop.orders-eu": "shop_orders_eu_value", "1st": "_1st_value"}
+    assert {topic: record_name(topic, is_key=False) for topic in names} == names
+    assert record_name("1st", is_key=True) == "_1st_key"

@@ -82,9 +82,10 @@ FROM_HISTORY: tuple[Mutant, ...] = (
            "tests/unit/kafka/producer/test_router.py::test_a_topic_that_grows_keeps_its_keys_and_takes_the_other_rows"),
     Mutant("a null value is written as empty (the compiled kernel)", "DefaultRecord: a null value has length -1",
            "static const Field $NULL = {NO_BYTES, -1};", "static const Field $NULL = {NO_BYTES, 0};",
-           "tests/unit/records/test_kernel.py::test_compiled_and_vectorised_fill_alike", language="c"),
+           "tests/unit/records/test_kernel.py::test_each_batch_gets_the_longest_prefix_of_its_rows_that_fits",
+           language="c"),
     Mutant("a null value is written as empty (the fallback)", "DefaultRecord: a null value has length -1",
            "NULL_LENGTH", "0",
-           "tests/unit/records/test_record_size.py::test_lengths_of_a_slice_tell_null_from_empty",
+           "tests/unit/records/test_encoder.py::test_lengths_of_a_slice_tell_null_from_empty",
            within="byte_lengths", fallback=True),
 )  # fmt: skip

@@ -61,7 +61,7 @@ HOSTILE: tuple[Mutant, ...] = (
            f"{_SCHEMAS}::test_unclosed_quotes_are_scanned_once"),
     Mutant("hostile: a reference is looked at wherever it is", "the driver is not stopped by a schema",
            "self.$KNOWN[$REF] = $FOUND", "return $FOUND",
-           f"{_SCHEMAS}::test_references_that_double_are_looked_at_once", within="_branches"),
+           f"{_SCHEMAS}::test_time_to_read_a_text_grows_as_it_does", within="_branches"),
     Mutant("hostile: a value may have any number of schemas", "the driver is not stopped by a schema",
            "len($BRANCHES) > MAX_BRANCHES", "False", f"{_SCHEMAS}::test_a_value_may_have_only_so_many_schemas"),
     Mutant("hostile: tenants whose token callables are equal share their tokens",

@@ -34,7 +34,7 @@ PEERS: tuple[Mutant, ...] = (
     Mutant("peers: the check waits as long as a byte comes now and then",
            "docs/security.md: each step has one deadline",
            "$LEFT_S = self.$UNTIL_S - time.monotonic()", "$LEFT_S = STEP_TIMEOUT_S",
-           "tests/unit/doctor/test_dialogue.py::"
+           "tests/unit/doctor/test_reaching.py::"
            "test_peers_that_are_no_brokers"),
     Mutant("peers: a cluster that names brokers without end is looked at for as long",
            "docs/security.md: each step has one deadline",

@@ -150,7 +150,7 @@ READING: tuple[Mutant, ...] = (
     Mutant("reading: a small record of an old format is damage", "an old format is named, with what to do",
            "HEADER_BYTES - _LENGTH_END if $IS_BATCH else _LEAST_OLD_LENGTH", "HEADER_BYTES - _LENGTH_END",
            "tests/unit/records/test_record_batch.py::"
-           "test_a_record_of_an_older_format_counts_as_a_batch_however_small"),
+           "test_a_record_of_an_older_format_counts_as_a_batch"),
     Mutant("reading: a commit of progress that fails ends the stream", "groupId: a failure is a warning",
            "except KafkaSinkError as $ERROR:\n    $$$WARN", "except ZeroDivisionError as $ERROR:\n    $$$WARN",
            f"{_READING}/test_group_progress.py::"

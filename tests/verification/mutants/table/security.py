@@ -84,7 +84,7 @@ SECURITY: tuple[Mutant, ...] = (
     Mutant("security: a module of the working directory is run to compile a .proto text",
            "docs/schema-registry.md: no module of the working directory is run",
            "[$PLACE for $PLACE in sys.path if $PLACE and os.path.abspath($PLACE) != $HERE]", "sys.path",
-           "tests/unit/registry/test_proto_text.py::test_no_module_of_the_working_directory_is_run"),
+           "tests/unit/registry/test_protobuf.py::test_no_module_of_the_working_directory_is_run"),
     Mutant("registry: any number is taken for a schema's id", "docs/schema-registry.md: answers are bounded",
            "isinstance($VALUE, int) and not isinstance($VALUE, bool) and $LEAST <= $VALUE <= INT32_MAX",
            "isinstance($VALUE, int)",

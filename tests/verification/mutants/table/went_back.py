@@ -34,5 +34,5 @@ WENT_BACK: tuple[Mutant, ...] = (
     Mutant("the check does not mention that an internal topic has one replica",
            "docs/guarantees.md: internal topics that lose records",
            '$WEAK += [f"{$EACH.name} has one replica"] * ($FACTOR < 2)', "pass",
-           "tests/unit/doctor/test_state_topics.py::test_topics_of_state"),
+           "tests/unit/doctor/test_judging.py::test_topics_of_state"),
 )  # fmt: skip
