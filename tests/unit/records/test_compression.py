@@ -1,4 +1,4 @@
-"""Codecs: what they write, decompressors that are not ours read (Java, librdkafka: integration/test_compression.py)."""
+"""Codecs: what they write, decompressors that are not ours read (Java, librdkafka: integration/test_client.py)."""
 
 from __future__ import annotations
 
