@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import socket
 from collections import Counter
 from typing import Any
 
@@ -14,11 +13,8 @@ from kafka import KafkaConsumer
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from committed_rows import open_transactions
 from comparison import Record
 from here import Here
-from kafka_sink.broker import LocalKafka
-from read_back import read_topic
 from spark_writes import finish
 from variants import variants
 
@@ -39,31 +35,29 @@ SPARSE = bytes(16_000)
 OWN_HEADERS = [("h", b"1"), ("n", None)]
 
 
-def options(guarantee: str, **more: str) -> dict[str, str]:
-    return {"deliveryGuarantee": guarantee, **more}
+def options(guarantee: str, letters: str = "", **more: str) -> dict[str, str]:
+    """`letters`: the topic of dead letters, if bad rows are to go there."""
+    keep = {"badRows": "deadLetter", "deadLetterTopic": letters} if letters else {}
+    return {"deliveryGuarantee": guarantee, **keep, **more}
 
 
-def written(frame: DataFrame, kafka: LocalKafka, topic: str | None, given: dict[str, str]) -> None:
-    frame.write.mode("append").format("pykafka").options(**{**settings(kafka, topic), **given}).save()
+def written(here: Here, frame: DataFrame, topic: str | None, given: dict[str, str]) -> None:
+    to = here.to(topic) if topic else {"kafka.bootstrap.servers": here.servers}
+    frame.write.mode("append").format("pykafka").options(**{**to, **given}).save()
 
 
-def settings(kafka: LocalKafka, topic: str | None) -> dict[str, str]:
-    to_topic = {} if topic is None else {"topic": topic}
-    return {"kafka.bootstrap.servers": kafka.bootstrap_servers, **to_topic}
-
-
-def failed(frame: DataFrame, kafka: LocalKafka, topic: str | None, given: dict[str, str]) -> str:
+def failed(here: Here, frame: DataFrame, topic: str | None, given: dict[str, str]) -> str:
     with pytest.raises(PySparkException) as failure:
-        written(frame, kafka, topic, given)
+        written(here, frame, topic, given)
     return str(failure.value)
 
 
-def read(kafka: LocalKafka, topic: str) -> list[Record]:
-    return [record for _, _, record in read_topic(kafka.bootstrap_servers, topic, DEADLINE_S)]
+def read(here: Here, topic: str) -> list[Record]:
+    return [record for _, _, record in here.records(topic)]
 
 
-def values(kafka: LocalKafka, topic: str) -> Counter[bytes | None]:
-    return Counter(record.value for record in read(kafka, topic))
+def values(here: Here, topic: str) -> Counter[bytes | None]:
+    return Counter(record.value for record in read(here, topic))
 
 
 def every_reason(spark: SparkSession, rows_topic: str, small: str) -> DataFrame:
@@ -94,16 +88,14 @@ def ours(record: Record) -> dict[str, str]:
 @pytest.mark.parametrize("bad_rows", ["drop", "deadLetter"])
 def test_every_reason_among_good_rows(here: Here, guarantee: str, bad_rows: str) -> None:
     name, small, letters = here.topic(2, KEPT), here.topic(1, KEPT | {"max.message.bytes": 10_000}), here.topic(1, KEPT)
-    given = options(guarantee, badRows=bad_rows)
-    if bad_rows == "deadLetter":
-        given["deadLetterTopic"] = letters
-    written(every_reason(here.spark, name, small), here.kafka, None, given)
+    given = options(guarantee, letters) if bad_rows == "deadLetter" else options(guarantee, badRows="drop")
+    written(here, every_reason(here.spark, name, small), None, given)
 
-    assert values(here.kafka, name) == Counter([b"good 0", b"good 5"])
-    assert values(here.kafka, small) == Counter([SPARSE, b"good 11"])
-    (first,) = (record for record in read(here.kafka, name) if record.value == b"good 0")
+    assert values(here, name) == Counter([b"good 0", b"good 5"])
+    assert values(here, small) == Counter([SPARSE, b"good 11"])
+    (first,) = (record for record in read(here, name) if record.value == b"good 0")
     assert (first.key, list(first.headers), first.timestamp_ms) == (b"k0", OWN_HEADERS, int(AT.timestamp() * 1000))
-    found = {ours(record)["pykafka.row"]: record for record in read(here.kafka, letters)}
+    found = {ours(record)["pykafka.row"]: record for record in read(here, letters)}
     if bad_rows == "drop":
         assert found == {}
         return
@@ -150,7 +142,7 @@ def test_every_reason_among_good_rows(here: Here, guarantee: str, bad_rows: str)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("guarantee", ["at-least-once", pytest.param("exactly-once", marks=pytest.mark.long)])
+@pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_texts_of_spark_that_are_not_utf8(here: Here, guarantee: str) -> None:
     """Spark does not check its strings; consumers do, and cannot read past a record that they cannot read."""
     name, letters = here.topic(1, KEPT), here.topic(1, KEPT)
@@ -161,10 +153,9 @@ def test_texts_of_spark_that_are_not_utf8(here: Here, guarantee: str) -> None:
         f"CASE id WHEN 2 THEN {text} WHEN 3 THEN concat('{name}', '\n') WHEN 4 THEN concat('{name}', decode(X'00', "
         f"'UTF-8')) ELSE '{name}' END AS topic",
     )
-    given = options(guarantee, badRows="deadLetter", deadLetterTopic=letters)
-    written(frame, here.kafka, None, given)
-    assert values(here.kafka, name) == Counter([b"0", b"5"])
-    told = {ours(record)["pykafka.row"]: ours(record) for record in read(here.kafka, letters)}
+    written(here, frame, None, options(guarantee, letters))
+    assert values(here, name) == Counter([b"0", b"5"])
+    told = {ours(record)["pykafka.row"]: ours(record) for record in read(here, letters)}
     assert {row: (each["pykafka.reason"], each["pykafka.topic"]) for row, each in told.items()} == {
         "1": ("HeaderKeyNotUtf8", name), "2": ("TopicNameInvalid", r"\xfd\xed"),
         "3": ("TopicNameInvalid", f"{name}\n"), "4": ("TopicNameInvalid", f"{name}\0"),
@@ -177,12 +168,12 @@ def test_texts_of_spark_that_are_not_utf8(here: Here, guarantee: str) -> None:
         )  # fmt: skip
         with contextlib.closing(consumer):
             assert len(list(consumer)) == (2 if broker_topic == name else 4)
-    written(frame, here.kafka, None, options(guarantee, badRows="drop"))
-    assert values(here.kafka, name) == Counter({b"0": 2, b"5": 2})
+    written(here, frame, None, options(guarantee, badRows="drop"))
+    assert values(here, name) == Counter({b"0": 2, b"5": 2})
     fail = options(guarantee)
-    assert r"'\\xfd\\xed' is not a name" in failed(frame.where("id = 2"), here.kafka, None, fail)
-    assert r"\n' is not a name" in failed(frame.where("id = 3"), here.kafka, None, fail)
-    assert "HeaderKeyNotUtf8" in failed(frame.where("id = 1"), here.kafka, None, fail)
+    assert r"'\\xfd\\xed' is not a name" in failed(here, frame.where("id = 2"), None, fail)
+    assert r"\n' is not a name" in failed(here, frame.where("id = 3"), None, fail)
+    assert "HeaderKeyNotUtf8" in failed(here, frame.where("id = 1"), None, fail)
 
 
 @pytest.mark.parametrize("guarantee", variants(*GUARANTEES))
@@ -201,17 +192,13 @@ def test_rows_that_only_the_settings_of_their_topic_refuse(here: Here, guarantee
         (b"k", b"key", compacted, None, late, None), (None, b"no key", compacted, None, None, None),
         (b"", b"empty key", compacted, None, AT, None), (None, b"any time", stamped, None, AT, None),
     ]  # fmt: skip
-    given = options(guarantee, badRows=bad_rows)
-    if bad_rows == "deadLetter":
-        given["deadLetterTopic"] = letters
+    given = options(guarantee, letters) if bad_rows == "deadLetter" else options(guarantee, badRows="drop")
     frame = here.spark.createDataFrame(rows, SCHEMA).coalesce(1)
-    written(frame, here.kafka, None, given)
-    assert values(here.kafka, timed) == Counter([b"now", b"soon"])
-    assert values(here.kafka, compacted) == Counter([b"key", b"empty key"])
-    assert values(here.kafka, stamped) == Counter([b"any time"])
-    found = {
-        ours(record)["pykafka.reason"] + "/" + (record.value or b"").decode() for record in read(here.kafka, letters)
-    }
+    written(here, frame, None, given)
+    assert values(here, timed) == Counter([b"now", b"soon"])
+    assert values(here, compacted) == Counter([b"key", b"empty key"])
+    assert values(here, stamped) == Counter([b"any time"])
+    found = {ours(record)["pykafka.reason"] + "/" + (record.value or b"").decode() for record in read(here, letters)}
     expected = {"TimestampNotAllowed/late", "TimestampNotAllowed/early", "KeyNull/no key"}
     assert found == (expected if bad_rows == "deadLetter" else set())
 
@@ -223,13 +210,13 @@ def test_a_refusal_by_the_leader_names_the_row_and_what_to_do(here: Here) -> Non
         "if(id < 3, 'k', NULL) AS key", "'a payload' AS value",
         "if(id > 1, timestamp_millis(1372914367891), current_timestamp()) AS timestamp",
     )  # fmt: skip
-    message = failed(frame, here.kafka, timed, {})
+    message = failed(here, frame, timed, {})
     assert f"ProduceRejected: the leader of {timed}-0 refused a batch of 5 records" in message
     assert "It names 3 of them; the first is record 2 of the batch (from 0)" in message
     assert "whose timestamp is 1372914367891 ms from 1970: Timestamp 1372914367891" in message
     assert "message.timestamp.before.max.ms" in message and "badRows=drop" in message
     assert "a payload" not in message
-    message = failed(frame.drop("timestamp"), here.kafka, compacted, {})
+    message = failed(here, frame.drop("timestamp"), compacted, {})
     assert "It names 2 of them; the first is record 3 of the batch (from 0)" in message
     assert "needs a key in every row" in message and "DESCRIBE_CONFIGS" in message
 
@@ -241,116 +228,29 @@ def test_limits_of_one_task(here: Here, guarantee: str) -> None:
         "cast(id AS STRING) AS value", "if(id % 100 = 7, -1, cast(null AS INT)) AS partition"
     )
     given = options(guarantee, badRows="drop")
-    written(frame, here.kafka, name, {**given, "maxBadRows": "300", "maxBadRowFraction": "0.01"})
+    written(here, frame, name, {**given, "maxBadRows": "300", "maxBadRowFraction": "0.01"})
     good = Counter(b"%d" % number for number in range(30_000) if number % 100 != 7)
-    assert values(here.kafka, name) == good
+    assert values(here, name) == good
     # It ends in its first Arrow batch of 10,000 rows.
-    message = failed(frame, here.kafka, name, {**given, "maxBadRows": "99"})
+    message = failed(here, frame, name, {**given, "maxBadRows": "99"})
     assert "TooManyBadRows: 100 of 9908 rows cannot be written to Kafka (PartitionOutOfRange: 100)" in message
     assert "maxBadRows allows 99" in message
     assert "(0, 7), (0, 107), (0, 207)" in message
-    assert values(here.kafka, name) == good
-    message = failed(frame, here.kafka, name, {**given, "maxBadRowFraction": "0.0099"})
+    assert values(here, name) == good
+    message = failed(here, frame, name, {**given, "maxBadRowFraction": "0.0099"})
     assert "TooManyBadRows: 300 of 30000 rows" in message
     if guarantee == "exactly-once":
-        assert values(here.kafka, name) == good
+        assert values(here, name) == good
         assert "no row of this attempt is visible" in message
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_limits_of_all_tasks_together(here: Here, guarantee: str) -> None:
-    """Each of two tasks has one bad row of a hundred, and may."""
-    name, letters = here.topic(1, KEPT), here.topic(1, KEPT)
-    given = options(guarantee, badRows="deadLetter", deadLetterTopic=letters, maxBadRows="1")
-    if guarantee == "exactly-once":
-        given["transactionalIdPrefix"] = name
-    frame = here.spark.range(0, 200, 1, 2).selectExpr(
-        "cast(id AS STRING) AS value", "if(id % 100 = 7, 99, cast(null AS INT)) AS partition"
-    )
-    message = failed(frame, here.kafka, name, given)
-    assert "TooManyBadRows: 2 of 200 rows cannot be written to Kafka (PartitionOutOfRange: 2)" in message
-    assert "(0, 7), (1, 7)" in message
-    if guarantee == "exactly-once":
-        assert read(here.kafka, name) == read(here.kafka, letters) == []
-        assert open_transactions(here.kafka, name) == []
-        assert "no row of this attempt is visible" in message
-    else:
-        # What it says is true.
-        assert "all other rows of the write are in Kafka" in message
-        assert (len(read(here.kafka, name)), len(read(here.kafka, letters))) == (198, 2)
-
-
-@pytest.mark.long
-def test_a_version_with_dead_letters_is_known_again_and_other_bad_rows_are_not(here: Here) -> None:
-    name, letters = here.topic(1, KEPT), here.topic(1, KEPT)
-    given = options("exactly-once", badRows="deadLetter", deadLetterTopic=letters, txnAppId=name, txnVersion="0")
-
-    def rows(bad: Any) -> DataFrame:
-        good = [(b"k", b"v", name, 0, AT, None)]
-        return here.spark.createDataFrame([*good, bad], SCHEMA).coalesce(1)
-
-    bad_rows = [
-        (b"k", b"v", name, 0, BEFORE_1970, None),
-        (b"k", b"v", name, 0, BEFORE_1970 - datetime.timedelta(microseconds=1), None),
-        (b"k", b"v", name, 0, AT, [(None, b"1")]),
-        (b"k", b"v", name, 0, AT, [(None, b"2")]),
-        (b"k", b"v", None, 0, AT, None),
-        (b"k", b"v", name, 7, AT, None),
-    ]
-    for version, bad in enumerate(bad_rows):
-        given["txnVersion"] = str(version)
-        written(rows(bad), here.kafka, None, given)
-        assert (len(read(here.kafka, name)), len(read(here.kafka, letters))) == (version + 1, version + 1)
-        written(rows(bad), here.kafka, None, given)
-        assert (len(read(here.kafka, name)), len(read(here.kafka, letters))) == (version + 1, version + 1)
-        assert "NonDeterministicReplay" in failed(rows(bad_rows[version - 1]), here.kafka, None, given)
-
-
-@pytest.mark.long
-def test_what_the_cluster_is_to_blame_for_is_never_a_bad_row(here: Here) -> None:
-    name = here.topic(1, KEPT)
-    good = here.spark.range(3).coalesce(1).selectExpr("cast(id AS STRING) AS value")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        closed = f"127.0.0.1:{server.getsockname()[1]}"
-    drop = {"badRows": "drop"}
-    nowhere = {**drop, "kafka.bootstrap.servers": closed, "kafka.max.block.ms": "2000"}
-    unreachable = failed(good, here.kafka, name, nowhere)
-    assert "BrokersUnreachable" in unreachable and closed in unreachable and "Connection refused" in unreachable
-    missing = failed(good, here.kafka, "nobody-made-this", drop)
-    assert "TopicNotFound" in missing and "'nobody-made-this' does not exist" in missing
-    assert "createTopics=true" in missing
-    # Before there is a bad row.
-    to_nowhere = {"badRows": "deadLetter", "deadLetterTopic": "nor-this"}
-    assert "'nor-this' does not exist" in failed(good, here.kafka, name, to_nowhere)
-    assert read(here.kafka, name) == []
 
 
 def test_no_row_may_go_to_the_dead_letter_topic(here: Here) -> None:
     name, letters = here.topic(1, KEPT), here.topic(1, KEPT)
     given = {"badRows": "deadLetter", "deadLetterTopic": letters}
     frame = here.spark.createDataFrame([("a", name), ("b", letters)], "value STRING, topic STRING").coalesce(1)
-    assert "DeadLetterTopicNamed" in failed(frame, here.kafka, None, given)
-    assert "another topic than the topic of the rows" in failed(frame, here.kafka, letters, given)
-    assert read(here.kafka, letters) == []
-
-
-@pytest.mark.long
-def test_a_dead_letter_that_is_too_large_for_its_topic_says_what_is_not_there(here: Here) -> None:
-    name, letters = here.topic(1, KEPT), here.topic(1, KEPT | {"max.message.bytes": 4_000})
-    rows: list[Any] = [(b"k", DENSE, "", None, None, OWN_HEADERS), (DENSE, b"v", "", None, None, [("d", DENSE)])]
-    frame = here.spark.createDataFrame(rows, SCHEMA).coalesce(1)
-    written(frame, here.kafka, name, {"badRows": "deadLetter", "deadLetterTopic": letters})
-    # To the topic of the option: they are good.
-    assert (len(read(here.kafka, name)), read(here.kafka, letters)) == (2, [])
-    written(frame, here.kafka, None, {"badRows": "deadLetter", "deadLetterTopic": letters})
-    first, second = sorted(read(here.kafka, letters), key=lambda record: ours(record)["pykafka.row"])
-    assert (first.key, first.value, list(first.headers)[:2]) == (b"k", None, OWN_HEADERS)
-    assert ours(first)["pykafka.left.out"] == "value"
-    assert (second.key, second.value) == (None, None)
-    assert ours(second)["pykafka.left.out"] == "value, key, headers"
-    assert ours(second)["pykafka.value.size"] == "1"
-    assert [name for name, _ in second.headers if not name.startswith("pykafka.")] == []
+    assert "DeadLetterTopicNamed" in failed(here, frame, None, given)
+    assert "another topic than the topic of the rows" in failed(here, frame, letters, given)
+    assert read(here, letters) == []
 
 
 @pytest.mark.long
@@ -358,7 +258,7 @@ def test_a_dead_letter_that_is_too_large_for_its_topic_says_what_is_not_there(he
 def test_a_stream_says_which_query_and_micro_batch_its_dead_letters_are_of(here: Here, guarantee: str) -> None:
     name, letters = here.topic(1, KEPT), here.topic(1, KEPT)
     (here.folder / "in").mkdir()
-    given = options(guarantee, badRows="deadLetter", deadLetterTopic=letters)
+    given = options(guarantee, letters)
     if guarantee == "exactly-once":
         given["transactionalIdPrefix"] = name
     for micro_batch in range(2):
@@ -368,8 +268,8 @@ def test_a_stream_says_which_query_and_micro_batch_its_dead_letters_are_of(here:
         stream = here.spark.readStream.schema("value STRING, partition INT").json(str(here.folder / "in"))
         query = here.start(stream, name, given)
         finish(query)
-    assert values(here.kafka, name) == Counter({b"good": 2})
-    told = [ours(record) for record in read(here.kafka, letters)]
+    assert values(here, name) == Counter({b"good": 2})
+    told = [ours(record) for record in read(here, letters)]
     assert sorted(each["pykafka.batch"] for each in told) == ["0", "1"]
     assert {each["pykafka.query"] for each in told} == {str(query.id)}
     assert {(each["pykafka.slot"], each["pykafka.row"]) for each in told} == {("0", "1")}

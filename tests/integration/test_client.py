@@ -1,32 +1,43 @@
-"""The producer without Spark against real brokers: restarts, lost leaders, full memory, and what Java reads."""
+"""Clients without Spark against real brokers: writes through what happens to brokers, what Java reads of each codec,
+and connections: one to each broker that is used, none to a bootstrap server, and no more than a quota allows."""
 
 from __future__ import annotations
 
+import base64
 import random
 import re
 import threading
 import time
-from collections.abc import Callable
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
-from committed_rows import leader
+from committed_rows import read_values
 from comparison import Record
 from kafka_sink.broker import LocalKafka
-from kafka_sink.errors import BufferExhausted, DeliveryTimeout
+from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.producer import sender
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.batch_split import split
 from kafka_sink.kafka.producer.producer_batch import ProducerBatch
+from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest
+from kafka_sink.kafka.reader import Reader
 from kafka_sink.kept import lease_producer
-from kafka_sink.options.config import sink_config
+from kafka_sink.options.config import given_options, sink_config
+from kafka_sink.options.reading import READING, read_config
 from live_producers import watch_cores
+from open_connections import opened_since, own_connections
 from read_back import read_topic
+from secure_kafka import SecureKafka
 from spark_writes import end_offset
 from waiting import wait_until
 
@@ -94,33 +105,99 @@ def test_every_acks_delivers_every_row_to_a_healthy_broker(
     assert_each_number_once_in_order(read(kafka, name), count)
 
 
-def test_java_reads_what_was_written(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+def java_reads(kafka: LocalKafka, topic: str, count: int, *properties: str) -> list[str]:
+    """What Kafka's console consumer prints of the first records."""
+    printed = kafka.run_tool(
+        CONSOLE_CONSUMER, "--bootstrap-server", kafka.bootstrap_servers, "--topic", topic, "--from-beginning",
+        "--max-messages", str(count), "--timeout-ms", "30000",
+        *(word for each in properties for word in ("--formatter-property", each)),
+    )  # fmt: skip
+    return printed.splitlines()
+
+
+def test_java_reads_keys_headers_and_nulls(kafka: LocalKafka, topic: Callable[..., str]) -> None:
     name = topic(1)
     headers = pa.array(
         [[{"key": "h", "value": b"1"}, {"key": "i", "value": None}]] * 3,
         pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
     )
-    batch = pa.record_batch(
-        {"key": pa.array([b"a", None, b"c"]), "value": pa.array([b"x", b"", None]), "headers": headers}
-    )
+    columns = {"key": pa.array([b"a", None, b"c"]), "value": pa.array([b"x", b"", None]), "headers": headers}
     with lease_producer(config(kafka)) as producer:
-        # A batch over 64 KB and one over 1 MB before compression.
-        (receipt,) = write(producer, name, batch, numbered(0, 2_000, size=100), numbered(2_000, 20_000, size=100))
-    assert receipt.record_count == 22_003
-    printed = kafka.run_tool(
-        CONSOLE_CONSUMER,
-        *["--bootstrap-server", kafka.bootstrap_servers, "--topic", name, "--from-beginning"],
-        *["--max-messages", "3", "--timeout-ms", "30000"],
-        *["--formatter-property", "print.key=true", "--formatter-property", "print.headers=true"],
-    )
-    assert printed.splitlines()[:3] == ["h:1,i:null\ta\tx", "h:1,i:null\tnull\t", "h:1,i:null\tc\tnull"]
-    (segment,) = kafka.dir.glob(f"node-*/data/{name}-0/*.log")
-    dumped = kafka.run_tool(DUMP_LOG_SEGMENTS, "--deep-iteration", "--files", str(segment))
-    batches = re.findall(r"baseOffset: \d+ lastOffset: \d+ count: (\d+) .* isvalid: (\w+)", dumped)
-    assert sum(int(count) for count, _ in batches) == 22_003
-    assert {valid for _, valid in batches} == {"true"}
-    assert len(re.findall(r"^\| offset: ", dumped, re.MULTILINE)) == 22_003
-    assert {"compresscodec: zstd"} == set(re.findall(r"compresscodec: \w+", dumped))
+        (receipt,) = write(producer, name, pa.record_batch(columns))
+    assert receipt.record_count == 3
+    printed = java_reads(kafka, name, 3, "print.key=true", "print.headers=true")
+    assert printed == ["h:1,i:null\ta\tx", "h:1,i:null\tnull\t", "h:1,i:null\tc\tnull"]
+
+
+# --- codecs: batches that are small, over 64 KB and over 1 MB, in one topic, a partition a codec --------------------
+
+MIB = 1024 * 1024
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def text(number: int) -> bytes:
+    return b'{"number": %d, "event": "departed", "airport": "AMS"} ' % number * 20
+
+
+def noise(number: int) -> bytes:
+    """1,000 characters in which no codec finds a repetition, printable for the console's sake."""
+    return base64.b64encode(random.Random(number).randbytes(750))
+
+
+# The values of each record batch.
+BATCHES = (
+    [b"a"],
+    [text(n) for n in range(100)],
+    [text(n) for n in range(3_000)],
+    # Blocks of both kinds, also within one stream; all codecs still make the batch smaller.
+    [noise(n) if n // 300 % 2 else text(n) for n in range(3_000)],
+    # What snappy and lz4 cannot make smaller goes uncompressed; gzip and zstd find the 64 characters.
+    [noise(n) for n in range(3_000)],
+)
+VALUES = Counter(value for values in BATCHES for value in values)
+
+
+@pytest.fixture(scope="module")
+def codecs(kafka: LocalKafka) -> str:
+    """The topic: partition p holds all of BATCHES as CODECS[p] made them."""
+    kafka.create_topic("every-codec", len(CODECS), config={"max.message.bytes": 8 * MIB})
+    sizes = {"kafka.batch.size": str(4 * MIB), "kafka.max.request.size": str(8 * MIB), "kafka.linger.ms": "60000"}
+    for partition, codec in enumerate(CODECS):
+        options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, **sizes, "kafka.compression.type": codec}
+        with lease_producer(sink_config(options).producer) as producer:
+            for values in BATCHES:
+                column = pa.array([partition] * len(values), pa.int32())
+                made = pa.record_batch({"value": pa.array(values), "partition": column})
+                (receipt,) = write(producer, "every-codec", made)
+                assert (receipt.partition, receipt.batch_count, receipt.record_count) == (partition, 1, len(values))
+    return "every-codec"
+
+
+def test_javas_log_dump_decompresses_every_batch(kafka: LocalKafka, codecs: str) -> None:
+    for partition, codec in enumerate(CODECS):
+        (segment,) = kafka.dir.glob(f"node-*/data/{codecs}-{partition}/*.log")
+        dumped = kafka.run_tool(DUMP_LOG_SEGMENTS, "--deep-iteration", "--files", str(segment))
+        batches = re.findall(
+            r"baseOffset: \d+ .* count: (\d+) .* size: (\d+) .* compresscodec: (\w+) .* isvalid: (\w+)", dumped
+        )
+        assert [int(count) for count, _, _, _ in batches] == [len(values) for values in BATCHES]
+        assert {valid for _, _, _, valid in batches} == {"true"}
+        assert len(re.findall(r"^\| offset: ", dumped, re.MULTILINE)) == VALUES.total()
+        # One row, and for these two noise, only grow.
+        grows = {0, 4} if codec in ("snappy", "lz4") else {0}
+        assert [used for _, _, used, _ in batches] == ["none" if at in grows else codec for at in range(len(BATCHES))]
+        if codec != "none":
+            assert all(int(batches[at][1]) < sum(map(len, BATCHES[at])) for at in (1, 2, 3))
+
+
+def test_java_and_librdkafka_read_every_value_of_every_codec(kafka: LocalKafka, codecs: str) -> None:
+    printed = java_reads(kafka, codecs, VALUES.total() * len(CODECS))
+    assert Counter(map(str.encode, printed)) == Counter({value: n * len(CODECS) for value, n in VALUES.items()})
+    found = {partition: Counter(each.value for each in records) for partition, records in read(kafka, codecs).items()}
+    assert found == dict.fromkeys(range(len(CODECS)), VALUES)
+
+
+# --- writes that things happen to -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
@@ -180,60 +257,103 @@ def test_a_broker_that_restarts_in_mid_write_costs_time_and_no_row(own_kafka: Lo
     assert_each_number_once_in_order(read(own_kafka, "t"), count)
 
 
+# --- connections ----------------------------------------------------------------------------------------------------
+
+PARTITIONS = 6
+
+
+def ports(servers: str) -> list[int]:
+    return [int(server.rpartition(":")[2]) for server in servers.split(",")]
+
+
+def at(servers: str) -> ProducerConfig:
+    return sink_config({"kafka.bootstrap.servers": servers}).producer
+
+
+def write_to_each(producer: Producer, topic: str) -> None:
+    receipts = write(producer, topic, rows([b"v"] * PARTITIONS, partition=[*range(PARTITIONS)]))
+    assert [receipt.record_count for receipt in receipts] == [1] * PARTITIONS
+
+
+def connections_of_writes(servers: str, topic: str) -> list[Counter[int]]:
+    """Remote port -> open connections of a producer after each of two writes."""
+    before, found = own_connections(servers), []
+    with closing(Producer(at(servers))) as producer:
+        for _ in range(2):
+            write_to_each(producer, topic)
+            found.append(opened_since(before, servers))
+    assert opened_since(before, servers) == {}
+    return found
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_producer_of_one_broker_has_one_connection(kafka: LocalKafka, topic: Callable[..., str], host: str) -> None:
+    """The broker advertises an address: the bootstrap server with another name is left."""
+    (port,) = ports(kafka.bootstrap_servers)
+    assert kafka.bootstrap_servers == f"127.0.0.1:{port}"
+    assert connections_of_writes(f"{host}:{port}", topic(PARTITIONS)) == [{port: 1}] * 2
+
+
 @pytest.mark.long
-def test_a_broker_that_stays_away_is_an_error_in_time_and_memory_stays_bounded(
-    own_kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch
+def test_a_producer_of_three_brokers_has_one_connection_to_each() -> None:
+    with LocalKafka(nodes=3) as three:
+        three.create_topic("t", PARTITIONS)
+        each_once = dict.fromkeys(ports(three.bootstrap_servers), 1)
+        assert connections_of_writes(three.bootstrap_servers, "t") == [each_once] * 2
+
+
+def test_an_admin_client_and_a_reader_of_one_broker_have_one_connection(
+    kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
-    cores = watch_cores(monkeypatch)
-    own_kafka.create_topic("t", 1)
-    memory = {"buffer_memory": 2 * 1024 * 1024, "batch_size": 65_536, "compression_type": "none"}
-    settings = config(own_kafka, max_block_ms=1_500, request_timeout_ms=1_000, delivery_timeout_ms=4_000, **memory)
-    producer, slow = Producer(settings), Producer(replace(settings, max_block_ms=60_000))
-    try:
-        writes = [p.begin(topic="t") for p in (producer, slow)]
-        for each in writes:
-            each.append(numbered(0, 10))
-            each.finish()
-        own_kafka.kill(1)
-        started = time.monotonic()
-        with pytest.raises(BufferExhausted) as full:
-            writes[0].append(numbered(0, 30_000, size=100))
-        assert 1.4 < time.monotonic() - started < DEADLINE_S / 2
-        assert "kafka.buffer.memory" in str(full.value)
-        assert cores[0].accumulator.pool.available_bytes >= 0
-        with pytest.raises(DeliveryTimeout) as late:
-            writes[1].append(numbered(0, 30_000, size=100))
-            writes[1].finish()
-        assert "Connection refused" in str(late.value)
-    finally:
-        producer.close()
-        slow.close()
+    name, servers = topic(PARTITIONS), kafka.bootstrap_servers
+    with closing(Producer(at(servers))) as producer:
+        write_to_each(producer, name)
+    before, once = own_connections(servers), dict.fromkeys(ports(servers), 1)
+    client = AdminClient(at(servers))
+    assert client.ask_brokers(ListTransactionsRequest()).keys() == {1}
+    topic_id = uuid.UUID(client.topic_ids((name,))[name])
+    assert opened_since(before, servers) == once
+    client.close()
+    assert opened_since(before, servers) == {}
+    options = given_options({"kafka.bootstrap.servers": servers, "subscribe": name}, table=READING)
+    reader = Reader(read_config(options).consumer)
+    ranges = [FetchRange(name, topic_id, partition, first=0, end=1) for partition in range(PARTITIONS)]
+    limits = {"fail_on_data_loss": True, "goes_on": False, "poll_timeout_ms": 60_000}
+    assert [each.next_offset for one in ranges for each in reader.fetch(one, **limits)] == [1] * PARTITIONS
+    assert opened_since(before, servers) == once
+    reader.close()
+    assert opened_since(before, servers) == {}
 
 
-@pytest.mark.chaos
-def test_a_leader_killed_in_mid_write_hands_over_without_loss_doubling_or_disorder() -> None:
-    with LocalKafka(nodes=3) as cluster:
-        for name, partitions in (("t", 3), ("idle", 1)):
-            cluster.create_topic(name, partitions, replication_factor=3, config={"min.insync.replicas": "2"})
-        count, appended = 200_000, 0
-        settings = config(cluster, batch_size=16_384, linger_ms=0, max_block_ms=30_000)
-        with lease_producer(settings) as kept:
-            write(kept, "idle", numbered(0, 100))
-        with lease_producer(settings) as producer:
-            rows = producer.begin(topic="t")
-            killed = leader(cluster, "idle", 0)
-            for start in range(0, count, 10_000):
-                if start == count // 2:
-                    cluster.kill(killed)
-                rows.append(numbered(start, 10_000, size=100))
-                appended += 10_000
-            receipts = rows.finish()
-        assert appended == count
-        assert sum(receipt.record_count for receipt in receipts) == count
-        assert_each_number_once_in_order(read(cluster, "t"), count)
-        # A producer that was idle when a leader died has no request under way that would tell it.
-        assert leader(cluster, "idle", 0) != killed
-        with lease_producer(settings) as again:
-            assert again is kept
-            write(again, "idle", numbered(100, 100))
-        assert_each_number_once_in_order(read(cluster, "idle"), 200)
+# Brokers let ten seconds' worth pass before they refuse (quota.window.num). Ten more producers need 10 s, in which the
+# last is refused more often than a TLS client was once willing to bear.
+PRODUCERS, PER_S = 30, 2
+
+
+def limit(secure: SecureKafka, *change: str) -> None:
+    host = ("--entity-type", "ips", "--entity-name", "127.0.0.1")
+    servers = secure.kafka.bootstrap_servers
+    secure.kafka.run_tool("kafka.admin.ConfigCommand", "--bootstrap-server", servers, "--alter", *host, *change)
+
+
+@pytest.fixture
+def limited(secure: SecureKafka) -> Iterator[SecureKafka]:
+    limit(secure, "--add-config", f"connection_creation_rate={PER_S}")
+    yield secure
+    limit(secure, "--delete-config", "connection_creation_rate")
+
+
+@pytest.mark.long
+def test_producers_that_start_at_once_wait_for_their_turn(limited: SecureKafka) -> None:
+    """By a quota of connections (KIP-612)."""
+    limited.kafka.create_topic("quota", 1)
+
+    def write_one(number: int) -> None:
+        with closing(Producer(sink_config(limited.tls()).producer)) as producer:
+            write(producer, "quota", rows([b"%d" % number]))
+
+    began = time.monotonic()
+    with ThreadPoolExecutor(PRODUCERS) as threads:
+        list(threads.map(write_one, range(PRODUCERS)))
+    assert time.monotonic() - began > 5
+    assert read_values(limited.kafka, "quota").keys() == {b"%d" % number for number in range(PRODUCERS)}

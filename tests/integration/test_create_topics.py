@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,30 +10,29 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-import export_to_kafka
 import kafka_sink
 from broker_admin import admin, topics
+from here import Here
 from kafka_sink.broker import LocalKafka
-from kafka_sink.errors import InvalidOption, TopicNotCreated, WriteWouldFail
-from spark_writes import arriving, finish, start
+from kafka_sink.errors import TopicNotCreated, WriteWouldFail
+from spark_writes import finish
 from variants import variants
 
 DEADLINE_S = 60
 ROWS = 100
 ASKED = "partitions=3,replicas=1,retention.ms=86400000,cleanup.policy=compact,delete"
 MADE = (3, 1, {"retention.ms": "86400000", "cleanup.policy": "compact,delete"})
-numbers = itertools.count()
 
 
 @pytest.fixture
-def name() -> str:
-    return f"created-{next(numbers)}"
+def name(topic: Callable[..., str]) -> str:
+    return f"{topic()}-created"
 
 
 @pytest.fixture
-def frame(spark: SparkSession) -> Iterator[DataFrame]:
+def frame(spark: SparkSession) -> DataFrame:
     kafka_sink.register(spark)
-    yield spark.range(0, ROWS, 1, 2).selectExpr("CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value")
+    return spark.range(0, ROWS, 1, 2).selectExpr("CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value")
 
 
 def described(kafka: LocalKafka, name: str) -> tuple[int, int, dict[str, str]]:
@@ -50,23 +46,21 @@ def described(kafka: LocalKafka, name: str) -> tuple[int, int, dict[str, str]]:
     return len(partitions), replicas, own
 
 
-def options(kafka: LocalKafka, name: str, **others: str) -> dict[str, str]:
-    return {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name, "createTopics": ASKED, **others}
-
-
 @pytest.mark.parametrize("guarantee", variants("at-least-once", "exactly-once"))
-def test_a_batch_write(frame: DataFrame, kafka: LocalKafka, name: str, guarantee: str) -> None:
-    said = options(kafka, name, deliveryGuarantee=guarantee)
-    frame.write.format("pykafka").mode("append").options(**said).save()
-    assert described(kafka, name) == MADE
+def test_a_batch_write(here: Here, frame: DataFrame, name: str, guarantee: str) -> None:
+    given = {"deliveryGuarantee": guarantee, "createTopics": ASKED}
+    frame.write.format("pykafka").mode("append").options(**here.to(name), **given).save()
+    assert described(here.kafka, name) == MADE
+    # A topic that exists is left as it is.
+    frame.write.format("pykafka").mode("append").options(**here.to(name), createTopics="partitions=5").save()
+    assert described(here.kafka, name) == MADE
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_a_stream(frame: DataFrame, kafka: LocalKafka, name: str, tmp_path: Path, guarantee: str) -> None:
-    rows, said = arriving(tmp_path / "in", frame), {"createTopics": ASKED, "deliveryGuarantee": guarantee}
-    finish(start(rows, kafka, name, tmp_path, said))
-    assert described(kafka, name) == MADE
+def test_a_stream(here: Here, frame: DataFrame, name: str, guarantee: str) -> None:
+    finish(here.start(here.arriving(frame), name, {"createTopics": ASKED, "deliveryGuarantee": guarantee}))
+    assert described(here.kafka, name) == MADE
 
 
 @pytest.mark.parametrize("more", variants({}, {"exactly_once": True}, {"co_partition": True}))
@@ -77,21 +71,6 @@ def test_an_export(frame: DataFrame, kafka: LocalKafka, name: str, more: dict[st
     assert described(kafka, name) == MADE
 
 
-def test_a_job(frame: DataFrame, kafka: LocalKafka, name: str, tmp_path: Path) -> None:
-    frame.write.parquet(str(tmp_path / "in"))
-    line = ["--source", str(tmp_path / "in"), "--topic", name, "--create-topics", ASKED, "--key", "key"]
-    args = export_to_kafka.parse([*line, "--bootstrap-servers", kafka.bootstrap_servers])
-    assert export_to_kafka.export(frame.sparkSession, args, threading.Event()) == 0
-    assert described(kafka, name) == MADE
-
-
-def test_a_topic_that_exists_is_left_as_it_is(frame: DataFrame, kafka: LocalKafka, name: str) -> None:
-    kafka.create_topic(name, 2)
-    before = described(kafka, name)
-    frame.write.format("pykafka").mode("append").options(**options(kafka, name)).save()
-    assert described(kafka, name) == before != MADE
-
-
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
@@ -100,21 +79,14 @@ def test_a_topic_that_exists_is_left_as_it_is(frame: DataFrame, kafka: LocalKafk
     ],
 )
 def test_what_the_broker_refuses_is_said_with_its_words(
-    frame: DataFrame, kafka: LocalKafka, name: str, asked: dict[str, Any], words: tuple[str, ...]
+    here: Here, frame: DataFrame, name: str, asked: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     with pytest.raises(WriteWouldFail) as refused:
-        kafka_sink.export(frame, name, create_topics=asked, bootstrap_servers=kafka.bootstrap_servers)
+        kafka_sink.export(frame, name, create_topics=asked, bootstrap_servers=here.servers)
     assert all(word in str(refused.value) for word in words), str(refused.value)
     text = ",".join(f"{key}={value}" for key, value in asked.items())
-    said = options(kafka, name, createTopics=text)
     with pytest.raises(PySparkException) as failed:
-        frame.write.format("pykafka").mode("append").options(**said).save()
+        frame.write.format("pykafka").mode("append").options(**here.to(name), createTopics=text).save()
     assert isinstance(kafka_sink.error_of(failed.value), TopicNotCreated)
     assert all(word in str(failed.value) for word in words)
-    assert name not in topics(kafka)
-
-
-def test_a_wrong_value_is_refused_before_brokers_are_asked(frame: DataFrame, name: str) -> None:
-    asked = {"replication-factor": 3}
-    with pytest.raises(InvalidOption, match="replication-factor is called replicas here"):
-        kafka_sink.export(frame, name, create_topics=asked, bootstrap_servers="nowhere.invalid:9092")
+    assert name not in topics(here.kafka)

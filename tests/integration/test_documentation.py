@@ -35,7 +35,6 @@ from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersR
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.monitoring.listener import StreamTally
 from kafka_sink.options.config import sink_config
-from read_back import read_topic
 from waiting import wait_until
 
 DEADLINE_S = 120
@@ -200,69 +199,26 @@ def test_from_topic_to_topic_exactly_once(here: Here) -> None:
 
 
 @pytest.mark.long
-def test_a_query_moves_to_this_source_and_back(
-    both: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    source, sink = topic(2), topic(2)
-    replaced = {"localhost:9092": kafka.bootstrap_servers, '"subscribe", "orders"': f'"subscribe", "{source}"'}
-
-    def write(orders: DataFrame) -> None:
-        query = kafka_sink.to_kafka(
-            orders, sink, value="value", bootstrap_servers=kafka.bootstrap_servers, exactly_once=True,
-            checkpoint_location=str(tmp_path), trigger={"availableNow": True},
-        )  # fmt: skip
-        assert query.awaitTermination(DEADLINE_S), query.status
-
-    def theirs(**options: str) -> DataFrame:
-        reader = both.readStream.format("kafka").options(**{"kafka.bootstrap.servers": kafka.bootstrap_servers})
-        return reader.option("subscribe", source).options(**options).load()
-
-    def arrive(rows: range) -> None:
-        numbers = both.range(rows.start, rows.stop, 1, 2).selectExpr("CAST(id AS STRING) AS value")
-        kafka_sink.export(numbers, source, value="value", bootstrap_servers=kafka.bootstrap_servers)
-
-    arrive(range(0, 20))
-    write(theirs(startingOffsets="earliest"))
-    arrive(range(20, 40))
-    run = run_python("docs/moving.md", "Step by step", 0, replaced, {"spark": both})
-    write(run["orders"])
-    assert committed(kafka, sink) == Counter(map(str, range(40)))
-    arrive(range(40, 60))
-    write(theirs())
-    assert committed(kafka, sink) == ALL_ONCE
-
-
-@pytest.mark.long
 def test_both_halves_of_a_query_are_moved_to_exactly_once_and_back(
     both: SparkSession, kafka: LocalKafka, topic: Callable[[int], str], tmp_path: Path
 ) -> None:
     """Each query ends between two micro-batches, as the page says: no row comes twice, whatever the reader's level."""
-    source, sink = topic(2), topic(2)
-    at = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+    source, sink, at = topic(2), topic(2), {"kafka.bootstrap.servers": kafka.bootstrap_servers}
     to_read = {"localhost:9092": kafka.bootstrap_servers, '"subscribe", "orders"': f'"subscribe", "{source}"'}
-    to_write = {
-        "localhost:9092": kafka.bootstrap_servers, '"topic", "copies"': f'"topic", "{sink}"',
-        "/data/checkpoints": str(tmp_path),
-    }  # fmt: skip
-    start = {"startingOffsets": "earliest"}
-
-    def run(which: str) -> None:
-        numbers = both.range(20 * next(counted), 20 * next(counted), 1, 2).selectExpr("CAST(id AS STRING) AS value")
-        kafka_sink.export(numbers, source, value="value", bootstrap_servers=kafka.bootstrap_servers)
+    to_write = {"localhost:9092": kafka.bootstrap_servers, '"topic", "copies"': f'"topic", "{sink}"'}
+    to_write["/data/checkpoints"] = str(tmp_path)
+    for number, which in enumerate(("kafka", "as the page has it", "pykafka", "kafka", "as the page has it")):
+        values = both.range(20 * number, 20 * number + 20, 1, 2).selectExpr("CAST(id AS STRING) AS value")
+        kafka_sink.export(values, source, value="value", bootstrap_servers=kafka.bootstrap_servers)
         if which == "as the page has it":
-            names = run_python("docs/moving.md", "Step by step", 0, to_read, {"spark": both})
-            query = run_python("docs/moving.md", "Step by step", 1, to_write, names)["query"]
+            made = run_python("docs/moving.md", "Step by step", 0, to_read, {"spark": both})
+            query = run_python("docs/moving.md", "Step by step", 1, to_write, made)["query"]
         else:
-            rows = both.readStream.format(which).options(**at, subscribe=source, **start).load()
-            writer = rows.select("key", "value").writeStream.format(which).options(**at, topic=sink)
-            if which == "pykafka":
-                writer = writer.option("deliveryGuarantee", "exactly-once")
+            reader = both.readStream.format(which).options(**at, subscribe=source, startingOffsets="earliest")
+            writer = reader.load().select("key", "value").writeStream.format(which).options(**at, topic=sink)
+            writer = writer.option("deliveryGuarantee", "exactly-once") if which == "pykafka" else writer
             query = writer.option("checkpointLocation", f"{tmp_path}/copies").trigger(availableNow=True).start()
         assert query.awaitTermination(DEADLINE_S), query.status
-
-    counted = iter([0, 1, 1, 2, 2, 3, 3, 4, 4, 5])
-    for which in ("kafka", "as the page has it", "pykafka", "kafka", "as the page has it"):
-        run(which)
     assert committed(kafka, sink) == Counter(map(str, range(100)))
 
 
@@ -283,26 +239,21 @@ def test_fewer_tasks_are_fewer_producers(here: Here) -> None:
 # --- guarantees -------------------------------------------------------------------------------------------------------
 
 
-def test_exactly_once_for_a_stream(here: Here) -> None:
-    name, frame = here.topic(2), arriving(here.spark, here.folder / "incoming")
+def test_exactly_once(here: Here) -> None:
+    name, other, frame = here.topic(2), here.topic(2), arriving(here.spark, here.folder / "incoming")
     replaced = {"localhost:9092": here.servers, "payments": name, "/data/checkpoints": str(here.folder)}
     for _ in range(2):
         run_python("docs/guarantees.md", "Exactly once", 0, replaced, names(frame))
         finish(here.spark)
         assert committed(here.kafka, name) == ALL_ONCE
-
-
-def test_exactly_once_for_a_batch(here: Here) -> None:
-    name = here.topic(2)
-    replaced = {"localhost:9092": here.servers, "orders": name}
+    replaced = {"localhost:9092": here.servers, "orders": other}
     run_python("docs/guarantees.md", "Exactly once", 1, replaced, names(numbered(here.spark)))
-    assert committed(here.kafka, name) == ALL_ONCE
+    assert committed(here.kafka, other) == ALL_ONCE
 
 
 @pytest.mark.long
 def test_exactly_once_for_update_mode(here: Here) -> None:
-    name = here.topic(2)
-    counts = arriving(here.spark, here.folder / "incoming").groupBy().count()
+    name, counts = here.topic(2), arriving(here.spark, here.folder / "incoming").groupBy().count()
     totals = counts.selectExpr("CAST(count AS STRING) AS value")
     replaced = {"localhost:9092": here.servers, "totals": name, "/data/checkpoints": str(here.folder)}
     for _ in range(2):
@@ -519,56 +470,49 @@ def test_transactions_are_looked_at_repaired_and_aborted(here: Here) -> None:
     assert committed(here.kafka, name) == ALL_ONCE
 
 
-def transform(spark: SparkSession, words: list[str]) -> None:
-    stream_support.follow(
-        transform_kafka.start(spark, transform_kafka.parse(words)), threading.Event(), StreamTally(spark)
-    )
-
-
 @pytest.mark.long
-def test_jobs(
-    own_session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, orders: str
-) -> None:
+def test_jobs(here: Here, own_session: SparkSession, orders: str) -> None:
     """In this process: that spark-submit runs them so is in test_jobs.py."""
-    people, name, other, moved, dear = topic(1), topic(4), topic(4), topic(4), topic(1)
-    (tmp_path / "incoming").mkdir()
-    (tmp_path / "incoming" / "a.json").write_text('{"id": 7, "name": "Ann", "at": "2026-01-31T00:00:00Z"}\n')
-    servers = {"localhost:9092": kafka.bootstrap_servers}
-    here = servers | {"/data/incoming": f"{tmp_path}/incoming", "/data/checkpoints": str(tmp_path)}
-    submit, job, *words = words_of("docs/operations.md", "Jobs", 0, here | {"--topic people": f"--topic {people}"})
-    assert [submit, job] == ["spark-submit", "jobs/stream_to_kafka.py"]
-    args = stream_to_kafka.parse(words)
-    query = stream_to_kafka.start(stream_to_kafka.read(own_session, args), args)
-    stream_support.follow(query, threading.Event(), StreamTally(own_session))
-    ((_, _, record),) = read_topic(kafka.bootstrap_servers, people, DEADLINE_S)
+    people, name, other, moved, dear = (here.topic(partitions) for partitions in (1, 4, 4, 4, 1))
+    (here.folder / "incoming").mkdir()
+    (here.folder / "incoming" / "a.json").write_text('{"id": 7, "name": "Ann", "at": "2026-01-31T00:00:00Z"}\n')
+    at = {"localhost:9092": here.servers}
+    in_folder = at | {"/data/checkpoints": str(here.folder)}
+
+    def run(words: list[str], expected: str) -> None:
+        submit, job, *arguments = words
+        assert [submit, job] == ["spark-submit", f"jobs/{expected}.py"]
+        if expected == "export_to_kafka":
+            assert export_to_kafka.export(own_session, export_to_kafka.parse(arguments), threading.Event()) == 0
+            return
+        if expected == "stream_to_kafka":
+            args = stream_to_kafka.parse(arguments)
+            query = stream_to_kafka.start(stream_to_kafka.read(own_session, args), args)
+        else:
+            query = transform_kafka.start(own_session, transform_kafka.parse(arguments))
+        stream_support.follow(query, threading.Event(), StreamTally(own_session))
+
+    replaced = in_folder | {"/data/incoming": f"{here.folder}/incoming", "--topic people": f"--topic {people}"}
+    run(words_of("docs/operations.md", "Jobs", 0, replaced), "stream_to_kafka")
+    ((_, _, record),) = here.records(people)
     assert (record.key, json.loads(record.value or b"")["name"]) == (b"7", "Ann")
 
-    submit, job, *words = words_of("docs/operations.md", "Jobs", 1, servers | {"--topic orders": f"--topic {name}"})
-    assert [submit, job] == ["spark-submit", "jobs/export_to_kafka.py"]
-    assert export_to_kafka.export(own_session, export_to_kafka.parse(words), threading.Event()) == 0
-
+    run(words_of("docs/operations.md", "Jobs", 1, at | {"--topic orders": f"--topic {name}"}), "export_to_kafka")
     preset = {"conf/throughput.conf": f"{ROOT}/conf/throughput.conf", "--topic orders": f"--topic {other}"}
-    submit, job, *words = words_of("docs/tuning.md", "Tuning", 0, servers | preset)
-    assert [submit, job] == ["spark-submit", "jobs/export_to_kafka.py"]
-    assert export_to_kafka.export(own_session, export_to_kafka.parse(words), threading.Event()) == 0
-    assert sum(committed(kafka, other).values()) == ROWS
+    run(words_of("docs/tuning.md", "Tuning", 0, at | preset), "export_to_kafka")
+    assert sum(committed(here.kafka, other).values()) == ROWS
 
-    movements = {"--subscribe orders,returns": f"--subscribe {people},{name}", "--topic movements": f"--topic {moved}"}
-    movements |= servers | {"/data/checkpoints": str(tmp_path), "=movements": f"={moved}"}
-    submit, job, *words = words_of("docs/operations.md", "Jobs", 2, movements)
-    assert [submit, job] == ["spark-submit", "jobs/transform_kafka.py"]
-    transform(own_session, words)
-    assert len(committed(kafka, moved)) == 1 + ROWS
+    replaced = {"--subscribe orders,returns": f"--subscribe {people},{name}", "--topic movements": f"--topic {moved}"}
+    replaced |= in_folder | {"=movements": f"={moved}"}
+    run(words_of("docs/operations.md", "Jobs", 2, replaced), "transform_kafka")
+    assert len(committed(here.kafka, moved)) == 1 + ROWS
 
-    large = {"--subscribe orders": f"--subscribe {name}", "--topic large-orders": f"--topic {dear}"}
-    large |= servers | {"/data/checkpoints": str(tmp_path), "=large-orders": f"={dear}"}
-    submit, job, *words = words_of("docs/topic-to-topic.md", "From topic to topic", 1, large)
-    assert [submit, job] == ["spark-submit", "jobs/transform_kafka.py"]
-    transform(own_session, words)
-    assert sorted(json.loads(value)["quantity"] for value in committed(kafka, dear)) == list(range(31, ROWS))
+    replaced = {"--subscribe orders": f"--subscribe {name}", "--topic large-orders": f"--topic {dear}"}
+    replaced |= in_folder | {"=large-orders": f"={dear}"}
+    run(words_of("docs/topic-to-topic.md", "From topic to topic", 1, replaced), "transform_kafka")
+    assert sorted(json.loads(value)["quantity"] for value in committed(here.kafka, dear)) == list(range(31, ROWS))
 
     replaced = {"jobs/": f"{ROOT}/jobs/", "--topic orders": f"--topic {name}", "--group billing": f"--group {name}"}
-    replaced |= servers
-    read = run_bash("docs/operations.md", "Jobs", 3, replaced, tmp_path)
+    read = run_bash("docs/operations.md", "Jobs", 3, replaced | at, here.folder)
     assert read.returncode == 0, read.stdout
     assert f"{ROWS} records" in read.stdout

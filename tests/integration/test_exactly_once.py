@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from committed_rows import open_transactions, read
@@ -20,7 +20,7 @@ from exactly_once_runs import ALL_ONCE, MICRO_BATCHES, go_on, incoming, kill_at,
 from here import Here
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import transactions
-from spark_writes import ARROW_BATCH_ROWS, finish, held, numbers, pykafka, wait_for_rows
+from spark_writes import ARROW_BATCH_ROWS, finish, held, pykafka, wait_for_rows
 
 CHAOS = pytest.mark.chaos
 
@@ -109,16 +109,6 @@ def test_a_worker_is_killed_at_a_step_and_its_work_done_again(here: Here, step: 
     assert open_transactions(here.kafka, name) == []
 
 
-@CHAOS
-def test_the_application_is_killed_over_brokers_with_the_older_transactions(tmp_path: Path) -> None:
-    with LocalKafka(nodes=1, kafka_version="3.9.2") as older:
-        older.create_topic("t", 3)
-        kill_at("after EndTxn t.0 commit", older, "t", tmp_path)
-        status, said = run(older, "t", tmp_path, None)
-        assert status == 0, said
-        assert read(older, "t") == ALL_ONCE
-
-
 def exactly_once(writer: Any, kafka: LocalKafka, topic: str, **options: str) -> Any:
     return pykafka(writer, kafka, topic).option("deliveryGuarantee", "exactly-once").options(**options)
 
@@ -131,14 +121,6 @@ def test_a_batch_write_is_visible_whole(here: Here) -> None:
     assert read(here.kafka, name) == Counter(range(5)) + Counter(range(30_000))
 
 
-@pytest.mark.long
-def test_brokers_with_the_older_transactions(spark: SparkSession) -> None:
-    with LocalKafka(nodes=1, kafka_version="3.9.2") as older:
-        older.create_topic("t", 3)
-        exactly_once(numbers(spark, 30_000, 4).write.mode("append"), older, "t").save()
-        assert read(older, "t") == Counter(range(30_000))
-
-
 def test_a_batch_write_that_fails_is_not_visible_at_all(here: Here) -> None:
     name = here.topic(1)
     rows = here.numbers(40_000, 2).selectExpr("IF(value = '39999', raise_error('the source broke'), value) AS value")
@@ -148,17 +130,6 @@ def test_a_batch_write_that_fails_is_not_visible_at_all(here: Here) -> None:
     assert read(here.kafka, name) == Counter()
     # Readers are not held back until the brokers' timeout.
     assert open_transactions(here.kafka, name) == []
-
-
-def test_what_tasks_alone_can_see_is_refused(here: Here) -> None:
-    name = here.topic(1)
-    here.spark.conf.set("spark.pykafka.deliveryGuarantee", "exactly-once")
-    try:
-        with pytest.raises(PySparkException, match="set it as an option of the write"):
-            pykafka(here.numbers(10, 1).write.mode("append"), here.kafka, name).save()
-    finally:
-        here.spark.conf.unset("spark.pykafka.deliveryGuarantee")
-    assert read(here.kafka, name, "read_uncommitted") == Counter()
 
 
 @pytest.mark.long

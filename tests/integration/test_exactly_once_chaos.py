@@ -8,6 +8,7 @@ Windows are reached by holding the process that runs a step of the commit (`exac
 
 from __future__ import annotations
 
+import re
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from pyspark.sql import SparkSession
 
 import processes
 from committed_rows import group_coordinator, held_back, leader, open_transactions, read, transactions
-from exactly_once_runs import ALL_ONCE, FILES, ROWS_A_FILE, Run, add_file, finish_run, go_on, incoming, kill_at
+from exactly_once_runs import ALL_ONCE, ROWS_A_FILE, Run, finish_run, go_on, incoming, kill_at
 from here import Here
 from kafka_sink.broker import LocalKafka
 from waiting import wait_until
@@ -50,13 +51,29 @@ def fails_with(error: str, status: int, said: str) -> None:
     assert f"kafka_sink.errors.{error}" in said
 
 
+# What a transaction's coordinator knows is on one broker only: it answers EndTxn, also while a broker is stopped that
+# would have to copy that.
+ALONE = {"transaction.state.log.replication.factor": 1, "transaction.state.log.min.isr": 1}
+
+
 @pytest.fixture(scope="module", params=VERSIONS)
 def cluster(request: pytest.FixtureRequest) -> Iterator[LocalKafka]:
-    """Three brokers. What a transaction's coordinator knows is on one of them only: it answers EndTxn, also while a
-    broker is stopped that would have to copy that."""
-    config = {**REPLICATED, "transaction.state.log.replication.factor": 1, "transaction.state.log.min.isr": 1}
-    with LocalKafka(nodes=3, kafka_version=request.param, config=config) as three:
+    with LocalKafka(nodes=3, kafka_version=request.param, config=REPLICATED | ALONE) as three:
         yield three
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def replicated(request: pytest.FixtureRequest) -> Iterator[LocalKafka]:
+    """Three brokers, with all that they know on each."""
+    with LocalKafka(nodes=3, kafka_version=request.param, config=REPLICATED) as three:
+        yield three
+
+
+@pytest.fixture(scope="module")
+def impatient() -> Iterator[LocalKafka]:
+    """A broker that looks for transactions that have timed out every second; by default every 10 s."""
+    with LocalKafka(config={"transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000}) as one:
+        yield one
 
 
 @pytest.mark.parametrize("dies", ["leader", "coordinator"])
@@ -83,48 +100,30 @@ def test_a_broker_dies_between_an_end_txn_and_its_markers(cluster: LocalKafka, t
     assert_whole(cluster, name)
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
-def replicated(request: pytest.FixtureRequest) -> Iterator[LocalKafka]:
-    """Three brokers, with all that they know on each."""
-    with LocalKafka(nodes=3, kafka_version=request.param, config=REPLICATED) as three:
-        yield three
+# Step -> who dies there.
+DYING: dict[str, Callable[[LocalKafka, str], int]] = {
+    # Of a transaction.
+    DECIDED: lambda kafka, name: transactions(kafka, name)[f"{name}.1"].coordinator,
+    # Of the groups.
+    UNDECIDED: lambda kafka, name: group_coordinator(kafka, f"{name}.decision"),
+    "before TxnOffsetCommit {sink}.0": lambda kafka, name: leader(kafka, COMMIT_TOPIC, 0),
+}
 
 
-@pytest.mark.parametrize(
-    ("who", "step"),
-    [
-        ("coordinator of a transaction", DECIDED),
-        ("coordinator of the groups", UNDECIDED),
-        ("leader of the commit topic", "before TxnOffsetCommit {sink}.0"),
-    ],
-)
-def test_a_broker_dies_in_mid_commit_and_comes_back(
-    replicated: LocalKafka, tmp_path: Path, who: str, step: str
-) -> None:
-    name = who.replace(" ", "-")
+@pytest.mark.parametrize("step", DYING)
+def test_a_broker_dies_in_mid_commit_and_comes_back(replicated: LocalKafka, tmp_path: Path, step: str) -> None:
+    name = f"dying-{[*DYING].index(step)}"
     replicated.create_topic(name, 3, replication_factor=3)
     incoming(tmp_path / "incoming")
-    step = step.format(sink=name)
-    with Run(replicated, name, tmp_path, *SPREAD, holds=[step]) as application:
-        application.wait_until_held(step)
-        if who == "coordinator of a transaction":
-            dead = transactions(replicated, name)[f"{name}.1"].coordinator
-        elif who == "coordinator of the groups":
-            dead = group_coordinator(replicated, f"{name}.decision")
-        else:
-            dead = leader(replicated, COMMIT_TOPIC, 0)
+    held = step.format(sink=name)
+    with Run(replicated, name, tmp_path, *SPREAD, holds=[held]) as application:
+        application.wait_until_held(held)
+        dead = DYING[step](replicated, name)
         replicated.kill(dead)
-        application.go_on(step)
+        application.go_on(held)
         replicated.start(dead)
         application.end_well()
     assert_whole(replicated, name)
-
-
-@pytest.fixture(scope="module")
-def impatient() -> Iterator[LocalKafka]:
-    """A broker that looks for transactions that have timed out every second; by default every 10 s."""
-    with LocalKafka(config={"transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000}) as one:
-        yield one
 
 
 @pytest.mark.parametrize(
@@ -137,15 +136,9 @@ def impatient() -> Iterator[LocalKafka]:
     ],
 )
 def test_the_driver_sleeps_past_the_timeout(
-    spark: SparkSession,
-    impatient: LocalKafka,
-    tmp_path: Path,
-    step: str,
-    error: str,
-    visible: Counter[int],
-    request: pytest.FixtureRequest,
+    spark: SparkSession, impatient: LocalKafka, tmp_path: Path, step: str, error: str, visible: Counter[int]
 ) -> None:
-    name = f"asleep-{request.node.callspec.indices['step']}"
+    name = f"asleep-{re.sub('[^a-zA-Z0-9]', '-', step)}"
     impatient.create_topic(name, 3)
     incoming(tmp_path / "incoming")
     step = step.format(sink=name)
@@ -231,15 +224,4 @@ def test_a_new_checkpoint_under_an_old_prefix_finishes_the_decided_and_begins_an
     go_on(here.spark, here.kafka, name, here.folder, checkpoint="new")
     assert read(here.kafka, name) == ALL_ONCE + OF_FIRST_MICRO_BATCH
     assert transactions(here.kafka, name).keys() == {f"{name}.0", f"{name}.1", f"{name}.driver"}
-    assert open_transactions(here.kafka, name) == []
-
-
-def test_a_query_whose_prefix_another_has_used_since_stops(here: Here) -> None:
-    name = here.topic(3)
-    folder = incoming(here.folder / "incoming")
-    for checkpoint in ("old", "new"):
-        go_on(here.spark, here.kafka, name, here.folder, checkpoint=checkpoint)
-    add_file(folder, FILES)
-    fails_with("StateExpired", *finish_run(here.spark, here.kafka, name, here.folder, checkpoint="old"))
-    assert read(here.kafka, name) == ALL_ONCE + ALL_ONCE
     assert open_transactions(here.kafka, name) == []

@@ -1,8 +1,10 @@
-"""The columns' bytes against Kafka's own serializers, and kafka_partition against Java's hash and the sink's own."""
+"""What is Java's: columns have the bytes of Kafka's own serializers, kafka_partition has Java's hash and that of the
+sink, and `subscribePattern` finds the topics that java.util.regex finds, or is refused."""
 
 from __future__ import annotations
 
 import random
+import re
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,11 +13,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from kafka_sink import functions as K
+from kafka_sink.options.java_pattern import java_pattern
+from kafka_sink.options.kinds import Problem
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.partitioner import RowPartitioner, StickyPartitioner
 from variants import variants
@@ -191,3 +197,51 @@ def test_a_strings_partition_is_its_utf_8_bytes(spark: SparkSession) -> None:
 def test_a_topic_has_partitions() -> None:
     with pytest.raises(ValueError, match="at least one partition, not 0"):
         K.kafka_partition("key", 0)
+
+
+NAMES = ["a", "b", "ab", "orders", "Orders-eu", "a.b", "__x", "1.2-c", "aab", "zz9", "K", "-", "A_b.C-0", "xyzxyz"]
+ATOMS = [
+    "a", "b", "z", "K", "9", ".", "-", "_", "é", "#", " ", "&", "]", "}", "{", r"\.", r"\-", r"\_", r"\d", r"\W", r"\s",
+    r"\b", r"\B", r"\A", r"\Z", r"\z", r"\G", r"\h", r"\v", r"\R", r"\x61", r"\u0062", r"\x{61}", r"\07", r"\cA", r"\e",
+    r"\Qa.b\E", r"\Q-", r"\p{Alpha}", r"\P{Lower}", r"\p{Punct}", r"\p{L}", r"\1", r"\11", r"\k<n>", r"\N{DOT}",
+    "^", "$",
+]  # fmt: skip
+MEMBERS = [
+    "a", "z", "a-c", "[b]", "[^b]", "&&", "&", "^", "-", "|", r"\w", r"\D", r"\.", r"\]", r"\b", "]", "[", "K", "_",
+    "{", r"\p{Upper}", r"\Qa-\E", " ", "#", "x-z", "--", "0-9", r"\x61",
+]  # fmt: skip
+OPENINGS = [
+    "(", "(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?<n>", "(?P<n>", "(?i:", "(?s-i:", "(?x)", "(?i)", "(?u)",
+]  # fmt: skip
+classes = st.tuples(st.sampled_from(["[", "[^"]), st.lists(st.sampled_from(MEMBERS), max_size=5)).map(
+    lambda parts: f"{parts[0]}{''.join(parts[1])}]"
+)
+quantifiers = st.sampled_from(["", "", "", "*", "+", "?", "{2}", "{1,}", "{,2}", "*?", "++", "{1,2}+"])
+atoms = st.tuples(st.sampled_from(ATOMS) | classes, quantifiers).map("".join)
+sequences = st.lists(atoms, max_size=4).map("".join)
+groups = st.tuples(
+    st.sampled_from(OPENINGS), sequences, st.sampled_from(["", "|"]), sequences, st.just(")"), quantifiers
+)
+patterns = st.lists(atoms | groups.map("".join), min_size=1, max_size=3).map("".join)
+
+
+def test_a_pattern_finds_what_java_finds_or_is_refused(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    read = 0
+
+    @settings(deadline=None, max_examples=300)
+    @given(st.sampled_from(["", "", "(?i)"]), patterns)
+    def finds_the_same(flags: str, rest: str) -> None:
+        nonlocal read
+        text = flags + rest
+        try:
+            ours = java_pattern(text)
+        except (Problem, re.error):
+            return
+        java = jvm.java.util.regex.Pattern.compile(text)
+        read += 1
+        assert [bool(ours.search(name)) for name in NAMES] == [java.matcher(name).find() for name in NAMES]
+
+    finds_the_same()
+    assert read > 50
+    assert java_pattern("^[a-z&&[^b]]+$").search("ac") and not java_pattern("[a-z&&[^b]]").search("b")

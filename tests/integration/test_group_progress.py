@@ -10,41 +10,29 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as TheirPartition
-from confluent_kafka.admin import AclOperation, ResourceType
 from kafka import KafkaAdminClient
 from kafka.errors import RetriableError
 
 from broker_admin import produce
 from here import Here
 from kafka_reads import PYKAFKA
-from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
-from kafka_sink.doctor.reading import examine_read
-from kafka_sink.doctor.report import Status, Verdict
+from kafka_sink.broker import LocalKafka
 from kafka_sink.kafka.admin.group_offsets import COMMIT_PATIENCE_MS
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.config import given_options
-from kafka_sink.options.reading import READING, ReadConfig, read_config
+from kafka_sink.options.reading import READING, read_config
 from kafka_sink.spark.reading.group_progress import GroupProgress
 from processes import stopped
-from secure_kafka import Acl, SecureKafka
 from stream_reads import read_now, running, stream
 from waiting import wait_until
-from zookeeper_kafka import kafka_of
 
 DEADLINE_S = 30
 GROUP_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 
-def config_of(kafka: LocalKafka, **options: str) -> ReadConfig:
-    return configured({"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": "t", **options})
-
-
-def configured(options: dict[str, str]) -> ReadConfig:
-    return read_config(given_options(options, table=READING))
-
-
 def progress_in(kafka: LocalKafka, group_id: str) -> GroupProgress:
-    return GroupProgress(config_of(kafka).consumer, group_id)
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": "t"}
+    return GroupProgress(read_config(given_options(options, table=READING)).consumer, group_id)
 
 
 def offsets_in(servers: str, group_id: str) -> dict[TopicPartition, int]:
@@ -161,61 +149,20 @@ def test_a_topic_that_is_deleted_keeps_no_other_from_being_committed(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("secure", [DEFAULT_KAFKA_VERSION], indirect=True)
-def test_each_missing_acl_is_named_by_the_warning_and_by_the_check(
-    secure: SecureKafka, caplog: pytest.LogCaptureFixture
-) -> None:
-    secure.kafka.create_topic("progress", 1)
-    offsets = {TopicPartition("progress", 0): 4}
-    config = configured({**secure.sasl("SCRAM-SHA-512", "bob"), "subscribe": "progress", "groupId": "lag"})
-    progress = GroupProgress(config.consumer, "lag")
-    secure.allow(Acl(ResourceType.TOPIC, "progress", AclOperation.READ))
-    assert (group_verdict(config).status, examine_read(config).ok) == (Status.WARNING, True)
-    assert "add the ACL GROUP lag READ for principal User:bob" in group_verdict(config).finding.remedy
-    progress.commit(offsets)
-    secure.allow(Acl(ResourceType.GROUP, "lag", AclOperation.READ))
-    secure.revoke(Acl(ResourceType.TOPIC, "progress", AclOperation.READ))
-    wait_until(lambda: commits_anew(progress, offsets, caplog, 2), DEADLINE_S, "the second warning")
-    group, of_topic = warnings(caplog)
-    assert "ACL GROUP lag READ (it implies DESCRIBE) for principal User:bob" in group
-    assert "ACL TOPIC progress READ (it implies DESCRIBE) for principal User:bob" in of_topic
-    assert "secret" not in group + of_topic
-    secure.allow(Acl(ResourceType.TOPIC, "progress", AclOperation.READ))
-    until_committed(progress, secure.kafka, "lag", offsets)
-    assert group_verdict(config).status is Status.OK
-
-
-def group_verdict(config: ReadConfig) -> Verdict:
-    (verdict,) = (each for each in examine_read(config).verdicts if each.step == "group acl")
-    return verdict
-
-
-def commits_anew(
-    progress: GroupProgress, offsets: dict[TopicPartition, int], caplog: pytest.LogCaptureFixture, count: int
-) -> bool:
-    progress.commit(offsets)
-    return len(warnings(caplog)) == count
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "version", [DEFAULT_KAFKA_VERSION, *(pytest.param(each, marks=pytest.mark.long) for each in ("2.8.2", "3.9.2"))]
-)
 def test_a_coordinator_that_hangs_holds_a_stream_up_for_a_bounded_time(
-    version: str, caplog: pytest.LogCaptureFixture
+    own_kafka: LocalKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with kafka_of(version) as kafka:
-        kafka.create_topic("t", 1)
-        progress = progress_in(kafka, "lag")
-        until_committed(progress, kafka, "lag", {TopicPartition("t", 0): 1})
-        with stopped(kafka.pid(1)):
-            began = time.monotonic()
-            progress.commit({TopicPartition("t", 0): 2})
-            elapsed_ms = 1000 * (time.monotonic() - began)
-            assert COMMIT_PATIENCE_MS <= elapsed_ms < 1.5 * COMMIT_PATIENCE_MS
-            progress.commit({TopicPartition("t", 0): 3})
-            assert 1000 * (time.monotonic() - began) < 1.5 * COMMIT_PATIENCE_MS
-        (warning,) = warnings(caplog)
-        assert f"gave no definite answer within {COMMIT_PATIENCE_MS} ms" in warning
-        # Another stream, which leaves no commit out.
-        until_committed(progress_in(kafka, "lag"), kafka, "lag", {TopicPartition("t", 0): 4})
+    own_kafka.create_topic("t", 1)
+    progress = progress_in(own_kafka, "lag")
+    until_committed(progress, own_kafka, "lag", {TopicPartition("t", 0): 1})
+    with stopped(own_kafka.pid(1)):
+        began = time.monotonic()
+        progress.commit({TopicPartition("t", 0): 2})
+        elapsed_ms = 1000 * (time.monotonic() - began)
+        assert COMMIT_PATIENCE_MS <= elapsed_ms < 1.5 * COMMIT_PATIENCE_MS
+        progress.commit({TopicPartition("t", 0): 3})
+        assert 1000 * (time.monotonic() - began) < 1.5 * COMMIT_PATIENCE_MS
+    (warning,) = warnings(caplog)
+    assert f"gave no definite answer within {COMMIT_PATIENCE_MS} ms" in warning
+    # Another stream, which leaves no commit out.
+    until_committed(progress_in(own_kafka, "lag"), own_kafka, "lag", {TopicPartition("t", 0): 4})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -26,14 +25,12 @@ import stream_to_kafka
 import transform_kafka
 from broker_admin import create_again, produce
 from here import Here
-from kafka_sink import functions as K
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import LogBroken
 from kafka_sink.errors.failures import told_by_spark
 from kafka_sink.monitoring.listener import StreamTally
 from read_back import read_topic
 from variants import variants
-from waiting import wait_until
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
 SPARK_SUBMIT = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]"]
@@ -88,38 +85,6 @@ def numbers(log: Path) -> list[int]:
     return sorted(int(file.name) for file in log.iterdir() if file.name.isdigit())
 
 
-@pytest.mark.long
-def test_sigterm_lets_the_running_micro_batch_end_and_none_begin(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    """... with more work waiting, and sent to spark-submit, whose process is the JVM."""
-    name, files, rows_a_file = topic(1), 20, 50
-    incoming, checkpoint = tmp_path / "incoming", tmp_path / "checkpoint"
-    incoming.mkdir()
-    for file in range(files):
-        ids = range(file * rows_a_file, (file + 1) * rows_a_file)
-        arrived = incoming / f"{file:02}.json"
-        arrived.write_text("".join(f'{{"id": {number}}}\n' for number in ids))
-        os.utime(arrived, (file, file))  # Spark takes files in the order of their times
-    command = [
-        *SPARK_SUBMIT, str(JOBS / "stream_to_kafka.py"), "--source", str(incoming), "--schema", "id BIGINT",
-        "--max-files-per-trigger", "1", "--processing-time", "0 seconds", "--checkpoint", str(checkpoint),
-        "--topic", name, "--bootstrap-servers", kafka.bootstrap_servers, "--value", SLEEPY,
-    ]  # fmt: skip
-    with running(command, tmp_path) as process:
-        lines_until(process.stdout, "micro-batch #0")
-        process.send_signal(signal.SIGTERM)
-        said = rest(process)
-        assert process.wait() == 0, said
-    assert "ended by SIGTERM, between two micro-batches" in said
-    micro_batches = numbers(checkpoint / "commits")
-    assert micro_batches == numbers(checkpoint / "offsets"), "one was planned that the next start writes again"
-    assert 1 < len(micro_batches) < files, "SIGTERM came in no micro-batch"
-    written = len(micro_batches) * rows_a_file
-    assert Counter(values(kafka, name)) == Counter(b"%d" % number for number in range(written))
-    assert f"{written:,} rows in {len(micro_batches)} micro-batches" in said
-
-
 @pytest.mark.parametrize(
     "moment",
     variants("Processing new data", "Getting offsets from", "Writing offsets to log", "Waiting for next trigger"),
@@ -149,25 +114,6 @@ def test_a_stream_that_is_held_at_any_moment_has_committed_what_is_in_the_topic(
 
 
 @pytest.mark.long
-def test_sigterm_ends_a_stream_that_waits_for_its_next_trigger(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    """... sent to the job's own process, and from a source without path and schema."""
-    command = [
-        sys.executable, str(JOBS / "stream_to_kafka.py"), "--format", "rate", "--source-option", "rowsPerSecond=100",
-        "--processing-time", "1 hour", "--checkpoint", str(tmp_path / "checkpoint"), "--topic", topic(1),
-        "--bootstrap-servers", kafka.bootstrap_servers, "--preset", str(JOBS.parent / "conf" / "low-latency.conf"),
-    ]  # fmt: skip
-    with running(command, tmp_path) as process:
-        # Its first micro-batch finds no rows: the source begins when the query does. Then it sleeps.
-        wait_for(tmp_path / "checkpoint" / "commits" / "0", process)
-        process.send_signal(signal.SIGTERM)
-        said = rest(process)
-        assert process.wait() == 0, said
-    assert "ended by SIGTERM" in said
-
-
-@pytest.mark.long
 def test_sigterm_cancels_an_export_and_tells_what_is_known(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -189,45 +135,28 @@ def test_sigterm_cancels_an_export_and_tells_what_is_known(
     assert known % 50 == 0, "only whole tasks are known"
 
 
-def test_a_typed_export_of_a_table_gives_each_tenant_a_partition(
-    own_session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], capsys: pytest.CaptureFixture[str]
+def test_an_export_of_a_table_gives_each_tenant_a_partition(
+    here: Here, own_session: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = topic(3)
-    session = own_session
-    session.sql("CREATE TABLE orders (tenant_id BIGINT, order_id BIGINT, price DOUBLE, quantity INT) USING parquet")
-    try:
-        session.sql("INSERT INTO orders SELECT id % 7, id, id * 0.25, CAST(id % 100 AS INT) FROM range(0, 7000, 1, 4)")
-        typed = session.table("orders").select(
-            "tenant_id",
-            K.long_bytes("order_id").alias("order_key"),
-            K.struct_be(("tenant_id", "long"), ("price", "double"), ("quantity", "int")).alias("payload"),
-        )
-        typed.createOrReplaceTempView("typed_orders")
-        columns = ["--key", "order_key", "--value", "payload", "--partition", "tenant_id % {partitions}"]
-        sink = ["--topic", name, "--bootstrap-servers", kafka.bootstrap_servers]
-        args = export_to_kafka.parse(["--table", "typed_orders", *columns, *sink])
-        assert export_to_kafka.export(session, args, threading.Event()) == 0
-    finally:
-        session.sql("DROP TABLE orders")
-
-    orders: dict[int, tuple[int, int, float, int]] = {}
-    end_offsets: Counter[int] = Counter()
-    for partition, _, record in read_topic(kafka.bootstrap_servers, name, 60):
-        assert record.key is not None and record.value is not None
-        (order_id,) = struct.unpack(">q", record.key)
-        orders[order_id] = (partition, *struct.unpack(">qdi", record.value))
-        end_offsets[partition] += 1
-    assert orders == {n: (n % 7 % 3, n % 7, n * 0.25, n % 100) for n in range(7000)}
-
+    name, session = here.topic(3), own_session
+    session.range(0, 7000, 1, 4).selectExpr("id", "id % 7 AS tenant_id").createOrReplaceTempView("orders")
+    columns = ["--key", "CAST(tenant_id AS STRING)", "--value", "CAST(id AS STRING)"]
+    columns += ["--partition", "tenant_id % {partitions}"]
+    sink = ["--topic", name, "--bootstrap-servers", here.servers]
+    args = export_to_kafka.parse(["--table", "orders", *columns, *sink])
+    assert export_to_kafka.export(session, args, threading.Event()) == 0
+    placed = {int(record.value or b""): (partition, record.key) for partition, _, record in here.records(name)}
+    assert placed == {n: (n % 7 % 3, b"%d" % (n % 7)) for n in range(7000)}
     said = capsys.readouterr().out
     assert re.search(r"^ +[\d.]+ s  (\d+) of \1 tasks +7,000 records", said, re.MULTILINE)
     table = re.findall(r"^\S+ +(\d+) +([\d,]+) +0 - ([\d,]+) ", said, re.MULTILINE)
     counted = {int(p): (int(n.replace(",", "")), int(last.replace(",", ""))) for p, n, last in table}
-    assert counted == {partition: (count, count - 1) for partition, count in end_offsets.items()}
+    ends = Counter(partition for partition, _ in placed.values())
+    assert counted == {partition: (count, count - 1) for partition, count in ends.items()}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("assignment", ["cooperative-sticky", "range", "roundrobin"])
+@pytest.mark.parametrize("assignment", ["cooperative-sticky", "range"])
 def test_members_of_a_group_read_every_record_once_through_a_rebalance(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, assignment: str
 ) -> None:
@@ -356,9 +285,3 @@ def write_transactions(kafka: LocalKafka, topic: str, numbers: range) -> None:
             producer.produce(topic, key="key", value=value, headers=[("h", value)])
         assert producer.flush(60) == 0
         end(60)
-
-
-def wait_for(file: Path, process: subprocess.Popen[str]) -> None:
-    """Until `file` is there, while the process is."""
-    wait_until(lambda: file.exists() or process.poll() is not None, DEADLINE_S, f"{file} is there")
-    assert file.exists(), rest(process)

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from unittest.mock import MagicMock, patch
 
 import pyarrow as pa
 import pytest
 
+from applications import SUPPORT
 from code_blocks import run_python
 from kafka_sink.doctor.engine import examine_hosts, first_failure
 from kafka_sink.errors import AuthenticationFailed, BrokersUnreachable, KafkaSinkError
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import sink_config
-from kerberized_kafka import HOST, SESSION_MS, KerberizedKafka, kerberized_kafka, of_cache, of_keytab
-from kerberos_realm import NAME, program
+from kerberized_kafka import HOST, NAME, SESSION_MS, KerberizedKafka, kerberized_kafka, of_cache, of_keytab, program
 from lying_kerberos import END, OFFER, REPLY, Acceptor, Lie, lying_broker
 from read_back import read_topic
 from scripted_peers import peer
@@ -75,27 +76,17 @@ def count_in(kerberized: KerberizedKafka, topic: str) -> int:
 
 @pytest.mark.parametrize("listener", ["KRB", "KRBTLS"])
 def test_a_keytab_and_a_ticket_cache_let_in(
-    kerberized: KerberizedKafka, topic: str, cache: Path, listener: str
+    kerberized: KerberizedKafka, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listener: str
 ) -> None:
+    default = tmp_path / "default"
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{default}")
     write(kerberized.by_keytab(listener), topic)
-    write(kerberized.by_cache(cache, listener), topic)
-    assert count_in(kerberized, topic) == 200
-
-
-def test_the_ticket_of_kinit_needs_no_jaas_text(
-    kerberized: KerberizedKafka, topic: str, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KRB5CCNAME", f"FILE:{cache}")
-    write(kerberized.options(None), topic)
-    assert count_in(kerberized, topic) == 100
-
-
-def test_a_keytab_leaves_the_default_cache_alone(
-    kerberized: KerberizedKafka, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path / 'default'}")
-    write(kerberized.by_keytab(), topic)
-    assert list(tmp_path.iterdir()) == []
+    assert not default.exists(), "a keytab leaves the default cache alone"
+    kerberized.realm.kinit(kerberized.keytab, "alice", default)
+    write(kerberized.by_cache(default, listener), topic)
+    # kinit's ticket needs no JAAS text.
+    write(kerberized.options(None, listener), topic)
+    assert count_in(kerberized, topic) == 300
 
 
 def test_connections_of_a_process_share_a_ticket(kerberized: KerberizedKafka, topic: str) -> None:
@@ -105,32 +96,10 @@ def test_connections_of_a_process_share_a_ticket(kerberized: KerberizedKafka, to
     assert kerberized.realm.tickets_issued("shared") == 1
 
 
-# Spark has a process of its own: its workers get the environment that its JVM began with.
-APP = """
-import sys
-from pyspark.sql import SparkSession
-
-spark = SparkSession.builder.getOrCreate()
-rows = spark.range(1_000).selectExpr("CAST(id AS STRING) AS value")
-for number, (topic, options) in enumerate(eval(sys.argv[1])):
-    rows.write.format("pykafka").mode("append").options(**options, topic=topic).save()
-    if sys.argv[2:]:
-        folder = f"{sys.argv[2]}/{number}"
-        rows.write.parquet(f"{folder}/rows")
-        query = (
-            spark.readStream.schema(rows.schema).parquet(f"{folder}/rows").writeStream.format("pykafka")
-            .options(**options, topic=topic, checkpointLocation=f"{folder}/checkpoint")
-            .trigger(availableNow=True).start()
-        )
-        query.awaitTermination()
-"""
-
-
-def run_spark(folder: Path, environ: dict[str, str], *arguments: str) -> None:
-    (folder / "app.py").write_text(APP)
-    options, app_arguments = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
+def run_spark(folder: Path, environ: dict[str, str], writes: object, *streams: str, options: Sequence[str]) -> None:
+    """In processes of its own: its workers get the environment that its JVM began with."""
     done = subprocess.run(
-        [str(SPARK_HOME / "bin" / "spark-submit"), *options, str(folder / "app.py"), *app_arguments],
+        [str(SPARK_HOME / "bin" / "spark-submit"), *options, SUPPORT / "writes_app.py", json.dumps(writes), *streams],
         env=environ, cwd=folder, capture_output=True, text=True, timeout=SPARK_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -142,7 +111,7 @@ def test_spark_writes_batches_and_streams(kerberized: KerberizedKafka, cache: Pa
         for guarantee in ("at-least-once", "exactly-once"):
             kerberized.kafka.create_topic(name := f"rows-{next(numbers)}", 1)
             writes.append((name, {**way, "deliveryGuarantee": guarantee}))
-    run_spark(tmp_path, dict(os.environ), "--master", "local[2]", "--", repr(writes), str(tmp_path))
+    run_spark(tmp_path, dict(os.environ), writes, str(tmp_path), options=("--master", "local[2]"))
     for name, _ in writes:
         found = read_topic(kerberized.kafka.bootstrap_servers, name, DEADLINE_S)
         assert sorted(int(record.value or b"") for _, _, record in found) == sorted([*range(1_000)] * 2)
@@ -164,7 +133,7 @@ def test_a_keytab_goes_to_executors_with_files(kerberized: KerberizedKafka, topi
         del os.environ["KRB5_CONFIG"]
         with standalone_spark(tmp_path / "cluster") as cluster:
             shipped = ("--master", cluster.master, "--files", str(keytab), "--conf", conf)
-            run_spark(driver, environ, *shipped, "--", repr([(topic, options)]))
+            run_spark(driver, environ, [(topic, options)], options=shipped)
     assert count_in(kerberized, topic) == 1_000
 
 
@@ -269,16 +238,6 @@ def assert_told(options: dict[str, str], *words: str) -> None:
         assert word in found
 
 
-def test_a_keytab_that_is_missing_or_unusable(kerberized: KerberizedKafka, tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("not a keytab")
-    for path, words in (
-        (tmp_path / "nowhere", "there is no keytab"),
-        (tmp_path, "Is a directory"),
-        (tmp_path / "text", "is no keytab"),
-    ):
-        assert_told(kerberized.options(of_keytab(path, "alice")), words, str(path))
-
-
 def test_a_principal_that_cannot_log_in(kerberized: KerberizedKafka) -> None:
     realm = kerberized.realm
     gone, locked, old = realm.keytab("gone"), realm.keytab("locked"), realm.keytab("changed", "changed-old")
@@ -294,30 +253,28 @@ def test_a_principal_that_cannot_log_in(kerberized: KerberizedKafka) -> None:
         assert_told(kerberized.options(of_keytab(keytab, principal)), *words)
 
 
-def test_a_ticket_cache_that_is_missing_or_of_another(kerberized: KerberizedKafka, cache: Path, tmp_path: Path) -> None:
-    assert_told(kerberized.by_cache(tmp_path / "nowhere"), "there is no ticket", str(tmp_path / "nowhere"), "run kinit")
+def test_a_keytab_or_a_ticket_cache_that_cannot_be_used(
+    kerberized: KerberizedKafka, cache: Path, tmp_path: Path
+) -> None:
+    nowhere, text = tmp_path / "nowhere", tmp_path / "text"
+    text.write_text("neither a keytab nor a ticket cache")
+    for path, words in ((nowhere, "there is no keytab"), (tmp_path, "Is a directory"), (text, "is no keytab")):
+        assert_told(kerberized.options(of_keytab(path, "alice")), words, str(path))
+    assert_told(kerberized.by_cache(nowhere), "there is no ticket", str(nowhere), "run kinit")
     assert_told(kerberized.options(None), "there is no ticket in the default ticket cache", "no-tickets")
     of_bob = kerberized.options(f'{of_cache(cache)} principal="bob@{NAME}"')
     assert_told(of_bob, "belongs to another principal")
-    (tmp_path / "text").write_text("not a ticket cache")
-    assert_told(kerberized.by_cache(tmp_path / "text"), "is no ticket cache")
+    assert_told(kerberized.by_cache(text), "is no ticket cache")
+    brief = kerberized.by_cache(kerberized.realm.kinit(kerberized.keytab, "alice", tmp_path / "brief", "-l", "1s"))
+    wait_until(lambda: "has expired" in finding_of(brief), DEADLINE_S, "the end of a ticket of one second")
+    assert_told(brief, "has expired", "run kinit")
 
 
-def test_a_ticket_that_has_expired(kerberized: KerberizedKafka, tmp_path: Path) -> None:
-    cache = kerberized.realm.kinit(kerberized.keytab, "alice", tmp_path / "tickets", "-l", "1s")
-    options = kerberized.by_cache(cache)
-    wait_until(lambda: "has expired" in finding_of(options), DEADLINE_S, "the end of a ticket of one second")
-    assert_told(options, "has expired", "run kinit")
-
-
-def test_a_service_that_the_realm_does_not_know(kerberized: KerberizedKafka) -> None:
+def test_a_service_that_the_realm_does_not_know_or_whose_key_is_out_of_date(kerberized: KerberizedKafka) -> None:
     assert_told(kerberized.by_keytab(service="kaffa"), "kaffa/127.0.0.1", "kafka.sasl.kerberos.service.name")
     elsewhere = kerberized.by_keytab()
     elsewhere["kafka.bootstrap.servers"] = elsewhere["kafka.bootstrap.servers"].replace("127.0.0.1", "localhost")
     assert_told(elsewhere, f"kafka/localhost@{NAME}", "advertise the host name")
-
-
-def test_a_broker_whose_key_is_out_of_date(kerberized: KerberizedKafka) -> None:
     assert_told(kerberized.by_keytab("KRBSTALE", "stale"), "the broker refused", "current key of stale/127.0.0.1")
 
 
@@ -409,16 +366,23 @@ LIES: dict[str, tuple[Lie, bytes, str]] = {
 }  # fmt: skip
 
 
+def lied_to(
+    kerberized: KerberizedKafka, monkeypatch: pytest.MonkeyPatch, lie: Lie, offer: bytes, write_too: bool = True
+) -> tuple[KafkaSinkError | None, str, list[int | bytes]]:
+    """What a write says, what the check finds, and what the broker was asked."""
+    monkeypatch.setenv("KRB5_KTNAME", f"FILE:{kerberized.realm.dir}/kafka-{HOST}.keytab")
+    asked: list[int | bytes] = []
+    with peer(lying_broker(lie, offer, asked)) as port:
+        options = kerberized.by_keytab() | {"kafka.bootstrap.servers": f"{HOST}:{port}"}
+        return failure_of(options) if write_too else None, finding_of(options), asked
+
+
 @pytest.mark.parametrize("lie", LIES)
 def test_a_broker_that_has_the_key_and_lies_gets_no_rows_and_no_word_of_its_own(
     kerberized: KerberizedKafka, monkeypatch: pytest.MonkeyPatch, lie: str
 ) -> None:
-    monkeypatch.setenv("KRB5_KTNAME", f"FILE:{kerberized.realm.dir}/kafka-{HOST}.keytab")
     lied, offer, why = LIES[lie]
-    asked: list[int | bytes] = []
-    with peer(lying_broker(lied, offer, asked)) as port:
-        options = kerberized.by_keytab() | {"kafka.bootstrap.servers": f"{HOST}:{port}"}
-        failure, found = failure_of(options), finding_of(options)
+    failure, found, asked = lied_to(kerberized, monkeypatch, lied, offer)
     assert isinstance(failure, AuthenticationFailed) and found.startswith("sasl: ")
     for told in (str(failure), found):
         assert why in told and told.isprintable() and len(told) < 2_000
@@ -430,9 +394,6 @@ def test_a_broker_that_has_the_key_and_lies_gets_no_rows_and_no_word_of_its_own(
 def test_sizes_of_layers_that_kafka_does_not_have_are_not_believed(
     kerberized: KerberizedKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("KRB5_KTNAME", f"FILE:{kerberized.realm.dir}/kafka-{HOST}.keytab")
-    asked: list[int | bytes] = []
-    with peer(lying_broker(lambda _, honest, __: honest, b"\x07\xff\xff\xff", asked)) as port:
-        options = kerberized.by_keytab() | {"kafka.bootstrap.servers": f"{HOST}:{port}"}
-        assert not finding_of(options).startswith("sasl: ")
+    _, found, asked = lied_to(kerberized, monkeypatch, at(END, lambda said, _: said), b"\x07\xff\xff\xff", False)
+    assert not found.startswith("sasl: ")
     assert HONEST in asked

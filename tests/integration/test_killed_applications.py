@@ -1,33 +1,33 @@
-"""An application with a stream of each guarantee is killed at any moment, again and again: rows, dead letters, what
-interceptors did, what `kafka_sink.dedupe` makes of it, and the progress in groups."""
+"""An application with a stream of each guarantee is killed at any moment, again and again, and queries are stopped in
+each of their phases: rows, dead letters, what interceptors did, what `kafka_sink.dedupe` makes of it, and the progress
+in groups."""
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import kafka_sink
 import processes
-from broker_admin import producer
+from broker_admin import producer, send
 from committed_rows import held_back, read_values
+from exactly_once_runs import Run
+from here import Here
 from kafka_reads import PYKAFKA, frame
 from kafka_sink.broker import LocalKafka
 from killed_app import DEAD, GROUP, GUARANTEES, SOURCE
-from stream_reads import assert_group_is_not_ahead, committed
+from stream_reads import assert_group_is_not_ahead, committed, logged
 from waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3_000)]
 
-SUPPORT = Path(__file__).resolve().parents[1] / "support"
 # A busy machine takes minutes for the start of an application.
 DEADLINE_S = 700
 PARTITIONS = 3
@@ -57,21 +57,13 @@ def test_every_row_letter_and_mark_is_there_once(spark: SparkSession, tmp_path: 
 
 
 def write(kafka: LocalKafka, number: int) -> None:
-    of = producer(kafka)
-    for row in range(number * ROWS_A_ROUND, (number + 1) * ROWS_A_ROUND):
-        of.produce(SOURCE, b"%d" % row, partition=row % PARTITIONS)
-    assert of.flush(DEADLINE_S) == 0
+    for partition in range(PARTITIONS):
+        rows = range(number * ROWS_A_ROUND + partition, (number + 1) * ROWS_A_ROUND, PARTITIONS)
+        send(producer(kafka), SOURCE, (b"%d" % row for row in rows), partition=partition)
 
 
-def application(kafka: LocalKafka, folder: Path, until: str) -> list[str]:
-    return [sys.executable, str(SUPPORT / "killed_app.py"), kafka.bootstrap_servers, str(folder), until]
-
-
-def surroundings(folder: Path) -> dict[str, object]:
-    # PYTHONSAFEPATH would hide what lies beside the application.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
-    paths = str(SUPPORT), environment.get("PYTHONPATH")
-    return {"env": {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))}, "cwd": folder}
+def application(kafka: LocalKafka, folder: Path, until: str) -> Run:
+    return Run(kafka, str(folder), folder, until, hooked=False, app="killed_app.py")
 
 
 def kill_after(micro_batches: int, kafka: LocalKafka, folder: Path, pause_s: float) -> None:
@@ -81,34 +73,22 @@ def kill_after(micro_batches: int, kafka: LocalKafka, folder: Path, pause_s: flo
         return sum(len(committed(folder / guarantee)) for guarantee in GUARANTEES)
 
     wanted = recorded() + micro_batches
-    with (folder / "said").open("wb") as said:
-        running = subprocess.Popen(
-            application(kafka, folder, "on"), stdout=said, stderr=subprocess.STDOUT, start_new_session=True,
-            **surroundings(folder),
-        )  # fmt: skip
-    try:
-        wait_until(lambda: recorded() >= wanted or running.poll() is not None, DEADLINE_S, "micro-batches")
-        assert running.poll() is None, (folder / "said").read_text()
+    with application(kafka, folder, "on") as running:
+        ended = lambda: not processes.of_session(running.process_id)  # noqa: E731
+        wait_until(lambda: recorded() >= wanted or ended(), DEADLINE_S, "micro-batches")
+        assert not ended(), running.said
         threading.Event().wait(pause_s)
-    finally:
-        processes.send_signal(processes.of_session(running.pid), signal.SIGKILL)
-        running.wait()
 
 
 def read_on(kafka: LocalKafka, folder: Path) -> None:
     """Let the application read what is there. On a busy machine Spark gives up a worker that does not start in 10 s."""
     for _ in range(3):
-        ended = subprocess.run(
-            application(kafka, folder, "now"),
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            **surroundings(folder),
-        )
-        if ended.returncode == 0:
+        with application(kafka, folder, "now") as reading:
+            status, said = reading.end()
+        if status == 0:
             return
-        assert "failed to connect back" in ended.stderr or "CANNOT_OPEN_SOCKET" in ended.stderr, ended.stderr
-    raise AssertionError(ended.stderr)
+        assert "failed to connect back" in said or "CANNOT_OPEN_SOCKET" in said, said
+    raise AssertionError(said)
 
 
 def assert_all_is_there(kafka: LocalKafka) -> None:
@@ -128,3 +108,56 @@ def assert_dedupe_leaves_one_of_each(spark: SparkSession, kafka: LocalKafka, gua
     options = {"subscribe": guarantee, "includeHeaders": "true", "kafka.isolation.level": "read_committed"}
     once = kafka_sink.dedupe(frame(spark, PYKAFKA, kafka, **options)).select("value").collect()
     assert Counter(bytes(row.value) for row in once) == Counter(set(read_values(kafka, guarantee)))
+
+
+QUERIES, ROWS = 16, 40
+
+
+def started(here: Here, source: str, target: str) -> StreamingQuery:
+    """Each shows its progress in a group of its target's name."""
+    reader = here.spark.readStream.format("pykafka").options(**{"kafka.bootstrap.servers": here.servers})
+    reader = reader.options(subscribe=source, startingOffsets="earliest", groupId=target, maxOffsetsPerTrigger="40")
+    writer = reader.load().select("value").writeStream.format("pykafka").options(**here.to(target))
+    writer = writer.option("deliveryGuarantee", "exactly-once")
+    return writer.option("checkpointLocation", str(here.folder / target)).start()
+
+
+def test_queries_that_are_stopped_in_each_phase_have_each_row_once_and_are_not_behind_their_groups(here: Here) -> None:
+    """Of one application; a stop finds some that have planned, some in a task, and some in a commit."""
+    source, targets = here.topic(2), [here.topic(2) for _ in range(QUERIES)]
+    checkpoint, sent = here.folder / targets[0], 0
+
+    def levels() -> list[bool]:
+        return [assert_group_is_not_ahead(here.kafka, each, here.folder / each, source, 2) for each in targets]
+
+    def run(phase: Callable[[StreamingQuery, int, int], object]) -> None:
+        nonlocal sent
+        for partition in range(2):
+            send(producer(here.kafka), source, (b"%d" % n for n in range(sent, sent + ROWS)), partition=partition)
+            sent += ROWS
+        planned, recorded = len(logged(checkpoint)), len(committed(checkpoint))
+        queries = [started(here, source, target) for target in targets]
+        wait_until(lambda: phase(queries[0], planned, recorded), DEADLINE_S, "the phase")
+        levels()
+        for query in queries:
+            query.stop()
+            assert query.exception() is None
+        levels()
+
+    phases: list[Callable[[StreamingQuery, int, int], object]] = [
+        lambda query, planned, recorded: query.status["isTriggerActive"],
+        lambda query, planned, recorded: len(logged(checkpoint)) > planned,
+        lambda query, planned, recorded: here.spark.sparkContext.statusTracker().getActiveStageIds(),
+        lambda query, planned, recorded: len(committed(checkpoint)) > recorded + 1,
+    ]
+    for phase in 2 * phases:
+        run(phase)
+    queries = [started(here, source, target) for target in targets]
+    for query in queries:
+        query.processAllAvailable()
+    wait_until(lambda: all(levels()), DEADLINE_S, "the groups' offsets")
+    for query in queries:
+        query.stop()
+    expected = Counter(b"%d" % number for number in range(sent))
+    assert [read_values(here.kafka, target) for target in targets] == [expected] * QUERIES
+    assert [held_back(here.kafka, target) for target in targets] == [0] * QUERIES

@@ -93,36 +93,20 @@ def test_at_least_once(spark: SparkSession, secure: SecureKafka, topic: str) -> 
 
 
 def test_exactly_once(spark: SparkSession, secure: SecureKafka, topic: str) -> None:
-    secure.kafka.create_topic(f"{topic}-commits", 2)
     secure.allow(*exactly_once(topic))
+    with pytest.raises(PySparkException, match=r"TOPIC CREATE .*User:bob"):
+        write(spark, secure, topic, **once(topic))
+    secure.allow(Acl(ResourceType.TOPIC, f"{topic}-commits", AclOperation.CREATE))
     write(spark, secure, topic, **once(topic))
     assert count_in(secure, topic) == ROWS
-
-
-def test_a_batch_write_deletes_its_groups_where_it_may_and_is_as_well_without(
-    spark: SparkSession, secure: SecureKafka, topic: str
-) -> None:
-    secure.kafka.create_topic(f"{topic}-commits", 2)
-    secure.allow(*exactly_once(topic))
-    write(spark, secure, topic, **once(topic))
+    # It deletes its groups where it may, and is as well without: of two slots, and of the decision, none is gone, as
+    # the first that is refused is the last that is asked for.
     left = groups(secure.kafka, f"{topic}.")
-    # Of two slots, and of the decision: none, as the first that is refused is the last that is asked for.
     assert len(left) == 3
     secure.allow(Acl(ResourceType.GROUP, topic, AclOperation.DELETE, prefixed=True))
     write(spark, secure, topic, **once(topic))
     assert groups(secure.kafka, f"{topic}.") == left
     assert count_in(secure, topic) == 2 * ROWS
-
-
-@pytest.mark.long
-def test_exactly_once_that_makes_its_commit_topic(spark: SparkSession, secure: SecureKafka, topic: str) -> None:
-    create = Acl(ResourceType.TOPIC, f"{topic}-commits", AclOperation.CREATE)
-    secure.allow(*exactly_once(topic))
-    with pytest.raises(PySparkException, match=r"TOPIC CREATE .*User:bob"):
-        write(spark, secure, topic, **once(topic))
-    secure.allow(create)
-    write(spark, secure, topic, **once(topic))
-    assert count_in(secure, topic) == ROWS
 
 
 @pytest.mark.long
@@ -161,23 +145,17 @@ def test_who_may_not_know_what_a_topic_takes_finds_out_by_its_refusal(
 
 @pytest.mark.long
 @pytest.mark.parametrize("secure", [DEFAULT_KAFKA_VERSION], indirect=True)
-@pytest.mark.parametrize("guarantee", ["at-least-once", pytest.param("exactly-once", marks=pytest.mark.long)])
 def test_who_may_not_know_what_a_topic_refuses_leaves_out_what_its_leader_names(
-    spark: SparkSession, secure: SecureKafka, topic: str, guarantee: str
+    spark: SparkSession, secure: SecureKafka, topic: str
 ) -> None:
     """Batches of several hundred rows, several of them in flight."""
     timed, letters = f"{topic}-timed", f"{topic}-letters"
     secure.kafka.create_topic(timed, 1, config={"message.timestamp.before.max.ms": 3_600_000})
     secure.kafka.create_topic(letters, 1)
-    acls = list(at_least_once(letters))
+    secure.kafka.create_topic(f"{timed}-commits", 2)
+    secure.allow(*exactly_once(timed), *at_least_once(letters), Acl(ResourceType.TOPIC, letters, AclOperation.READ))
     options = {**secure.sasl("SCRAM-SHA-512", "bob", max_block_ms="20000"), "topic": timed, "kafka.batch.size": "16384"}
-    if guarantee == "exactly-once":
-        secure.kafka.create_topic(f"{timed}-commits", 2)
-        acls += [*exactly_once(timed), Acl(ResourceType.TOPIC, letters, AclOperation.READ)]
-        options |= once(timed)
-    else:
-        acls += at_least_once(timed)
-    secure.allow(*acls)
+    options |= once(timed)
     rows = spark.range(0, 20_000, 1, 1).selectExpr(
         "cast(id AS STRING) AS value", "if(id % 1000 = 7, timestamp_millis(1372914367891), NULL) AS timestamp"
     )

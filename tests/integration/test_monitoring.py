@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming import StreamingQuery
 
 import kafka_sink
@@ -31,7 +30,7 @@ from kafka_sink.monitoring.transactions import OpenTransactions, TransactionWatc
 from kafka_sink.spark.read_tally import ReadTally
 from kafka_sink.spark.tally import Tally
 from read_back import read_topic
-from spark_writes import arriving, finish, numbers, pykafka, save, start
+from spark_writes import arriving, finish, numbers, save, start
 from waiting import wait_until
 
 # A worker cannot import it.
@@ -107,14 +106,6 @@ class SessionWith:
         return getattr(self._session, name)
 
 
-def test_writes_of_foreachbatch_count_for_their_micro_batch(here: Here) -> None:
-    session, name = here.spark.newSession(), here.topic(1)
-    with Listening(session) as told:
-        by_batches(streamed(session, here.folder, files=2), lambda batch, batch_id: here.save(batch, name), here.folder)
-        wait_until(lambda: len(told) >= 1, 30, "the listener was told")
-    assert told[0].topics[name].row_count == read_count(here.kafka, name) == 10
-
-
 def test_sparks_progress_names_the_topic_where_it_is_observed(here: Here) -> None:
     name = here.topic(1)
     replaced = {
@@ -150,19 +141,13 @@ class Listening:
 
 
 def test_bad_rows_are_counted_by_reason_and_outcome(here: Here) -> None:
-    session, name, letters, prometheus = (
-        here.spark.newSession(),
-        here.topic(2),
-        here.topic(1),
-        here.folder / "pykafka.prom",
-    )
+    session, prometheus = here.spark.newSession(), here.folder / "pykafka.prom"
+    name, letters = here.topic(2), here.topic(1)
     frame = streamed(session, here.folder, files=1).selectExpr("value", "if(value < 3, 99, 0) AS partition")
     with Listening(session, Prometheus(textfile=prometheus)) as told:
-        for query_name, options in (
-            ("drops", {"badRows": "drop"}),
-            ("keeps", {"badRows": "deadLetter", "deadLetterTopic": letters}),
-        ):
-            finish(start(frame, here.kafka, name, here.folder / query_name, {**options, "queryName": query_name}))
+        for query, options in (("drops", {}), ("keeps", {"badRows": "deadLetter", "deadLetterTopic": letters})):
+            given = {"badRows": "drop", "queryName": query, **options}
+            finish(start(frame, here.kafka, name, here.folder / query, given))
         wait_until(lambda: len(told) >= 2, 30, "the listener was told")
     dropped, kept = told
     assert dropped.written.bad_rows == {BadRows("dropped", "PartitionOutOfRange"): 2}
@@ -175,15 +160,14 @@ def test_bad_rows_are_counted_by_reason_and_outcome(here: Here) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_a_quota_that_holds_tasks_back_is_counted(here: Here, guarantee: str) -> None:
+def test_a_quota_that_holds_tasks_back_is_counted(here: Here) -> None:
     session, name = here.spark.newSession(), here.topic(1)
     bytes_per_s, value_bytes = 50_000, 10_000
     limit(here.kafka, name, producer_byte_rate=bytes_per_s)
     # Brokers let ten seconds' worth pass before they throttle.
     count = 13 * bytes_per_s // value_bytes
     frame = here.arriving(numbers(session, count))
-    slow = {"deliveryGuarantee": guarantee, "kafka.client.id": name, "kafka.batch.size": "65536"}
+    slow = {"deliveryGuarantee": "exactly-once", "kafka.client.id": name, "kafka.batch.size": "65536"}
     slow |= {"kafka.max.request.size": "65536", "kafka.compression.type": "none"}
     with Listening(session) as told:
         rows = frame.selectExpr(f"lpad(value, {value_bytes}, '0') AS value")
@@ -192,59 +176,6 @@ def test_a_quota_that_holds_tasks_back_is_counted(here: Here, guarantee: str) ->
     assert told[0].total.row_count == count
     assert told[0].written.throttled_ms is not None and told[0].written.throttled_ms > 1_000
     assert "; tasks throttled for " in str(told[0])
-
-
-class WithOffsets(DataSource):
-    """A source that tells offsets as Kafka's does: it has 9 rows, and gives 5."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "with-offsets"
-
-    def schema(self) -> str:
-        return "value STRING"
-
-    def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        return Offsets()
-
-
-class Offsets(DataSourceStreamReader):
-    def initialOffset(self) -> dict[str, Any]:
-        return {"t": {"0": 0}}
-
-    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
-        return {"t": {"0": 5}}
-
-    def reportLatestOffset(self) -> dict[str, Any]:
-        return {"t": {"0": 9}}
-
-    def partitions(self, start: Any, end: Any) -> list[InputPartition]:
-        return [InputPartition(range(start["t"]["0"], end["t"]["0"]))]
-
-    def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
-        return ((str(number),) for number in partition.value)
-
-    def commit(self, end: Any) -> None:
-        pass
-
-
-@pytest.mark.skipif(not hasattr(DataSourceStreamReader, "reportLatestOffset"), reason="Spark 4.2 has it first")
-def test_the_lag_is_what_the_source_had_and_did_not_give(here: Here) -> None:
-    session, name = here.spark.newSession(), here.topic(1)
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
-    try:
-        session.dataSource.register(WithOffsets)
-        with Listening(session) as told:
-            frame = session.readStream.format("with-offsets").load()
-            writer = pykafka(frame.writeStream, here.kafka, name).option(
-                "checkpointLocation", str(here.folder / "checkpoint")
-            )
-            query = writer.trigger(processingTime="0 seconds").start()
-            wait_until(lambda: told or query.exception(), 60, "the listener was told")
-            query.stop()
-    finally:
-        cloudpickle.unregister_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
-    assert (told[0].total.row_count, told[0].lag) == (5, {"0": 4})
 
 
 # --- reads ------------------------------------------------------------------------------------------------------------
@@ -256,10 +187,6 @@ def filled(session: SparkSession, kafka: LocalKafka, topic: str, rows: int) -> i
     kafka_sink.register(session, interceptors=[tally])
     save(numbers(session, rows, tasks=2), kafka, topic)
     return sum(receipt.batch_bytes for receipt in tally.value.values())
-
-
-def of_cluster(kafka: LocalKafka) -> dict[str, str]:
-    return {"kafka.bootstrap.servers": kafka.bootstrap_servers}
 
 
 def test_a_tally_counts_what_a_batch_has_read(here: Here) -> None:
@@ -280,7 +207,7 @@ def test_offsets_that_tasks_leave_out_are_counted(here: Here) -> None:
     tally = ReadTally(session)
     kafka_sink.register(session, interceptors=[tally])
     frame = (
-        session.read.format("pykafka").options(**of_cluster(here.kafka), subscribe=name)
+        session.read.format("pykafka").options(**{"kafka.bootstrap.servers": here.servers}, subscribe=name)
         .option("failOnDataLoss", "false").option("reuseOffsets", "true").load()
     )  # fmt: skip
     # The first action plans for both.
@@ -291,98 +218,64 @@ def test_offsets_that_tasks_leave_out_are_counted(here: Here) -> None:
     assert (both.row_count, both.left_out_count) == (170, 30)
 
 
-@pytest.mark.long
 def test_a_micro_batch_that_reads_and_writes_counts_each_once(here: Here) -> None:
-    session, textfile = here.spark.newSession(), here.folder / "pykafka.prom"
-    source, sink = here.topic(2), here.topic(2)
+    session, source, sink = here.spark.newSession(), here.topic(2), here.topic(2)
     byte_count = filled(session, here.kafka, source, 500)
+    options = {"kafka.bootstrap.servers": here.servers, "subscribe": source}
 
     def copy(batch: DataFrame, batch_id: int) -> None:
-        rows = batch.sparkSession.read.format("pykafka").options(**of_cluster(here.kafka), subscribe=source).load()
-        here.save(rows.select("value"), sink)
+        here.save(batch.sparkSession.read.format("pykafka").options(**options).load().select("value"), sink)
 
-    lines = io.StringIO()
-    with Listening(session, Prometheus(textfile=textfile), ProgressLine(lines)) as told:
-        by_batches(streamed(session, here.folder, files=4), copy, here.folder, "copies")
+    with Listening(session) as told:
+        by_batches(streamed(session, here.folder, files=4), copy, here.folder)
         wait_until(lambda: len(told) >= 2, 30, "the listener was told")
     assert [one.read for one in told] == [Read({source: ReadTotals(500, byte_count)})] * 2
     assert [one.topics[sink].row_count for one in told] == [500, 500]
     assert read_count(here.kafka, sink) == 1_000
-    said = textfile.read_text()
-    assert f'pykafka_read_rows_total{{query="copies",topic="{source}"}} 1000.0' in said
-    assert f'pykafka_read_offsets_left_out_total{{query="copies",topic="{source}"}} 0.0' in said
-    assert f"; 500 read (0.0 MB) from {source}" in lines.getvalue()
-
-
-def copied(
-    session: SparkSession, kafka: LocalKafka, source: str, sink: str, home: Path, options: Mapping[str, str]
-) -> StreamingQuery:
-    """Copy what is there from topic to topic, exactly once, in a stream that ends."""
-    options = {"subscribe": source, "startingOffsets": "earliest", **of_cluster(kafka), **options}
-    frame = session.readStream.format("pykafka").options(**options).load().select("value")
-    query = start(frame, kafka, sink, home, {"deliveryGuarantee": "exactly-once", "queryName": "copies"})
-    finish(query)
-    return query
-
-
-ZEROS = {"avg": 0.0, "max": 0, "min": 0}
 
 
 @pytest.mark.long
-def test_a_stream_from_topic_to_topic_counts_both_sides_once(here: Here) -> None:
-    session, textfile = here.spark.newSession(), here.folder / "pykafka.prom"
-    source, sink = here.topic(2), here.topic(2)
+def test_a_stream_from_topic_to_topic_counts_both_sides_once_and_what_it_lost(here: Here) -> None:
+    session, textfile, lines = here.spark.newSession(), here.folder / "pykafka.prom", io.StringIO()
+    source, sink = here.topic(1), here.topic(2)
     filled(session, here.kafka, source, 500)
-    lines = io.StringIO()
-    with Listening(session, Prometheus(textfile=textfile), ProgressLine(lines)) as told:
-        query = copied(session, here.kafka, source, sink, here.folder, {"maxOffsetsPerTrigger": "200"})
-        wait_until(lambda: sum(one.input_row_count for one in told) >= 500, 30, "the listener was told")
-    assert sum(one.read.total.row_count for one in told) == sum(one.total.row_count for one in told) == 500
-    assert [one.read.total.row_count for one in told] == [one.input_row_count for one in told]
-    assert all(set(one.read.topics) == {source} and set(one.topics) == {sink} for one in told)
-    assert read_count(here.kafka, sink) == 500
-    assert f'pykafka_read_rows_total{{query="copies",topic="{source}"}} 500.0' in textfile.read_text()
-    assert f" read (0.0 MB) from {source}" in lines.getvalue()
-    if hasattr(DataSourceStreamReader, "reportLatestOffset"):
-        assert [one.lag for one in told] == [{"0": 300}, {"0": 100}, {"0": 0}]
-        assert [float(one.source_metrics["0"]["avgOffsetsBehindLatest"]) for one in told] == [150, 50, 0]
-        names = run_python("docs/operations.md", "What Spark's own progress says", 1, {}, {"query": query})
-        assert names["metrics"] == {f"{name}OffsetsBehindLatest": f"{zero}" for name, zero in ZEROS.items()}
-        assert not query.lastProgress.sources[0].metrics, "Spark has them now: the docs say it has not"
 
+    def copied(until: int, **options: str) -> tuple[StreamingQuery, str]:
+        """Copy what is there, exactly once, in a stream that ends with its micro-batch `until`. Return the metrics."""
+        given = {"subscribe": source, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "200", **options}
+        reader = session.readStream.format("pykafka").options(**{"kafka.bootstrap.servers": here.servers}, **given)
+        once = {"deliveryGuarantee": "exactly-once", "queryName": "copies"}
+        finish(query := here.start(reader.load().select("value"), sink, once))
+        wait_until(lambda: told and told[-1].batch_id >= until, 30, "the listener was told")
+        return query, textfile.read_text()
 
-@pytest.mark.long
-def test_offsets_that_a_stream_leaves_out_are_counted(here: Here) -> None:
-    session, textfile = here.spark.newSession(), here.folder / "pykafka.prom"
-    source, sink = here.topic(1), here.topic(1)
-    filled(session, here.kafka, source, 100)
-    lines = io.StringIO()
     with Listening(session, Prometheus(textfile=textfile), ProgressLine(lines)) as told:
-        copied(session, here.kafka, source, sink, here.folder, {})
+        query, said = copied(2)
+        assert f'pykafka_read_rows_total{{query="copies",topic="{source}"}} 500.0' in said
+        assert f'pykafka_read_offsets_left_out_total{{query="copies",topic="{source}"}} 0.0' in said
+        assert f" read (0.0 MB) from {source}" in lines.getvalue()
+        if hasattr(DataSourceStreamReader, "reportLatestOffset"):
+            assert [one.lag for one in told] == [{"0": 300}, {"0": 100}, {"0": 0}]
+            assert [float(one.source_metrics["0"]["avgOffsetsBehindLatest"]) for one in told] == [300, 100, 0]
+            names = run_python("docs/operations.md", "What Spark's own progress says", 1, {}, {"query": query})
+            zeros = {"avg": 0.0, "max": 0, "min": 0}
+            assert names["metrics"] == {f"{name}OffsetsBehindLatest": f"{zero}" for name, zero in zeros.items()}
+            assert not query.lastProgress.sources[0].metrics, "Spark has them now: the docs say it has not"
         here.save(numbers(session, 50), source)
-        delete_records(here.kafka, source, 130)
-        copied(session, here.kafka, source, sink, here.folder, {"failOnDataLoss": "false"})
-        wait_until(lambda: len(told) >= 2, 30, "the listener was told")
-    assert [(one.read.total.row_count, one.read.total.left_out_count) for one in told] == [(100, 0), (20, 30)]
-    assert f'pykafka_read_offsets_left_out_total{{query="copies",topic="{source}"}} 30.0' in textfile.read_text()
-    assert lines.getvalue().endswith(f"; DATA LOSS: 30 offsets of {source} left out\n")
-
-
-@pytest.mark.long
-def test_a_topic_that_a_stream_finds_created_again_is_told(here: Here) -> None:
-    session, textfile = here.spark.newSession(), here.folder / "pykafka.prom"
-    source, sink = here.topic(1), here.topic(1)
-    filled(session, here.kafka, source, 100)
-    lines = io.StringIO()
-    with Listening(session, Prometheus(textfile=textfile), ProgressLine(lines)) as told:
-        copied(session, here.kafka, source, sink, here.folder, {})
+        delete_records(here.kafka, source, 530)
+        _, said = copied(3, failOnDataLoss="false")
+        assert f'pykafka_read_offsets_left_out_total{{query="copies",topic="{source}"}} 30.0' in said
+        assert lines.getvalue().endswith(f"; DATA LOSS: 30 offsets of {source} left out\n")
         create_again(here.kafka, source)
-        copied(session, here.kafka, source, sink, here.folder, {"failOnDataLoss": "false"})
-        wait_until(lambda: len(told) >= 2, 30, "the listener was told")
-    assert [one.broken_logs for one in told] == [{}, {"0": 1}]
-    assert told[1].input_row_count == 0
-    assert 'pykafka_source_broken_logs_total{query="copies",source="0"} 1.0' in textfile.read_text()
-    assert lines.getvalue().endswith("; DATA LOSS: 1 partitions were deleted, created again or truncated\n")
+        _, said = copied(4, failOnDataLoss="false")
+        assert 'pykafka_source_broken_logs_total{query="copies",source="0"} 1.0' in said
+        assert lines.getvalue().endswith("; DATA LOSS: 1 partitions were deleted, created again or truncated\n")
+    assert [one.input_row_count for one in told] == [200, 200, 100, 20, 0]
+    assert [one.read.total.row_count for one in told] == [one.total.row_count for one in told] == [200, 200, 100, 20, 0]
+    assert [one.read.total.left_out_count for one in told] == [0, 0, 0, 30, 0]
+    assert [one.broken_logs.get("0", 0) for one in told] == [0, 0, 0, 0, 1]
+    assert all(set(one.read.topics) <= {source} and set(one.topics) <= {sink} for one in told)
+    assert read_count(here.kafka, sink) == 520
 
 
 def held(until: Path) -> kafka_sink.Interceptor:

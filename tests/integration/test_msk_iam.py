@@ -17,21 +17,20 @@ import pyarrow as pa
 import pytest
 
 from applications import run_application
-from aws_verifier import Verifier
 from code_blocks import run_python
 from kafka_sink.doctor.report import Status, Verdict
 from kafka_sink.doctor.writing import examine
-from kafka_sink.errors import AuthenticationFailed, KafkaSinkError, TokenUnavailable
+from kafka_sink.errors import AuthenticationFailed, KafkaSinkError
 from kafka_sink.kafka import security
 from kafka_sink.kafka.aws import msk_iam
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.options.config import sink_config
-from kafka_sink.verification.cluster import Cluster
-from msk_stand_in import CA, MskStandIn, msk_stand_in
+from msk_stand_in import CA, MskStandIn, Verifier, msk_stand_in
 from read_back import read_topic
 
 DEADLINE_S = 60
+GUARANTEES = ("at-least-once", "exactly-once")
 SECRET, SESSION = "canary-7c41/+=", "canary-session/+=" * 20
 USER = {"AWS_ACCESS_KEY_ID": "AKALICE", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "eu-west-1"}
 topic_numbers = itertools.count(1)
@@ -61,7 +60,6 @@ def environment(monkeypatch: pytest.MonkeyPatch, msk: MskStandIn, tmp_path: Path
     # Nobody is there: no test waits for the metadata of an instance.
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setattr(security, "_kept_signers", {})
-    monkeypatch.setattr(msk, "longest_session_s", 3600.0)
     msk.verifier.now_s = time.time
     msk.principals.clear()
     msk.refusals.clear()
@@ -131,52 +129,18 @@ def test_the_documented_way_through_spark(msk: MskStandIn, topic: str, tmp_path:
         protocol: f'{protocol} "kafka.ssl.truststore.location": "{tmp_path / "ca.pem"}",',
     }
     lines = run_python("docs/platforms.md", "IAM", 0, replaced, {"df": MagicMock()})
-    arguments = json.dumps(lines["msk"]), topic, event_log, tmp_path / "checkpoint"
-    status, said = run_application("msk_iam_app.py", *arguments, folder=tmp_path, **USER)
+    writes = json.dumps([(topic, {**lines["msk"], "deliveryGuarantee": guarantee}) for guarantee in GUARANTEES])
+    conf = {"enabled": "true", "compress": "false", "dir": f"file://{event_log}"}
+    logged = " ".join(f"--conf spark.eventLog.{name}={value}" for name, value in conf.items())
+    given = {**USER, "PYSPARK_SUBMIT_ARGS": f"--master local[2] {logged} pyspark-shell"}
+    status, said = run_application("writes_app.py", writes, tmp_path, folder=tmp_path, **given)
     assert status == 0, said
-    # A batch write of one row, and an exactly-once stream of two.
-    assert count_in(msk, topic) == 3
+    assert count_in(msk, topic) == 4_000
     assert set(msk.principals) == {"alice"}
     texts = [SECRET, *msk.verifier.seen]
     left = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert sum(map(len, left)) > 10_000
     assert not [text for text in texts if text in said or any(text.encode() in each for each in left)]
-
-
-@pytest.mark.long
-def test_sessions_that_end_in_mid_write_lose_nothing(
-    msk: MskStandIn, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """KIP-368: sessions of two seconds, tokens of ten, and no connection more than it takes without.
-
-    A token is renewed after 8 s, so that each session has time to authenticate again: brokers refuse it within 1 s.
-    The write goes on until it has authenticated eight times, with two tokens or more.
-    """
-    use(monkeypatch)
-    monkeypatch.setattr(msk, "longest_session_s", 2.0)
-    monkeypatch.setattr(msk_iam, "MAX_LIFETIME_S", 10)
-    with closing(Producer(sink_config(msk.options()).producer)) as producer:
-        write = producer.begin(topic=topic)
-        appended = 0
-        until = time.monotonic() + DEADLINE_S
-        while len(msk.principals) < 8 or len(set(msk.verifier.seen)) < 2:
-            assert time.monotonic() < until, msk
-            write.append(rows(10))
-            producer.flush(write.acknowledgements)
-            appended += 10
-        (receipt,) = write.finish()
-        connections = producer.metrics.snapshot(0).producer["connections_created"]
-    assert receipt.record_count == appended == count_in(msk, topic)
-    assert connections == 2
-    assert not msk.refusals
-
-
-def test_the_client_that_verifies_receipts(msk: MskStandIn, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch)
-    write(msk.options(), topic)
-    with closing(Cluster(sink_config(msk.options()).producer)) as cluster:
-        assert cluster.topics([topic])[topic].partition_count == 1
-        assert cluster.partition(topic, 0, committed=False, is_compacted=None).log().end == 100
 
 
 @pytest.mark.parametrize(
@@ -209,22 +173,6 @@ def test_a_wrong_clock(msk: MskStandIn, monkeypatch: pytest.MonkeyPatch, ahead_s
     assert why in str(failure)
     assert time.strftime("%Y%m%dT%H", time.gmtime()) in str(failure)
     assert "the clock of this host" in str(failure)
-
-
-def test_no_credentials(msk: MskStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_REGION", "eu-west-1")
-    failure = failure_of(msk.options())
-    assert isinstance(failure, TokenUnavailable)
-    assert "botocore found no credentials on this host" in str(failure)
-    assert not msk.verifier.seen
-
-
-def test_no_region(msk: MskStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch)
-    monkeypatch.delenv("AWS_REGION")
-    failure = failure_of(msk.options())
-    assert isinstance(failure, TokenUnavailable)
-    assert "does not show the cluster's region" in str(failure)
 
 
 def test_check_says_what_a_write_would(msk: MskStandIn, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,16 +20,9 @@ DIGIT = 1_000
 
 
 def write(frame: DataFrame, servers: str, topic: str, version: int) -> None:
-    (
-        frame.write.format("pykafka")
-        .mode("append")
-        .option("kafka.bootstrap.servers", servers)
-        .option("topic", topic)
-        .option("deliveryGuarantee", "exactly-once")
-        .option("txnAppId", topic)
-        .option("txnVersion", version)
-        .save()
-    )
+    writer = frame.write.format("pykafka").mode("append").option("kafka.bootstrap.servers", servers)
+    writer = writer.option("topic", topic).option("deliveryGuarantee", "exactly-once")
+    writer.option("txnAppId", topic).option("txnVersion", version).save()
 
 
 def once(spark: SparkSession, servers: str, topic: str, version: str, rows: str, tasks: str) -> None:

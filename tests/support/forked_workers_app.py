@@ -3,7 +3,6 @@ Spark's own. Prints what the rows and the workers are."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
@@ -31,25 +30,6 @@ def about_worker(_: object) -> dict[str, Any]:
     }
 
 
-def parent_of(pid: int) -> int:
-    return int(Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[1])
-
-
-def private_mb(daemon: str) -> list[int]:
-    """Return the memory that no other process maps of each worker of the session that has run a task."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError):
-            pid = int(folder.name)
-            grandparent = parent_of(parent_of(parent_of(pid)))
-            if [daemon, "pyspark.worker"] == command_of(pid)[2:4] == command_of(parent_of(pid))[2:4] and (
-                grandparent == os.getpid()
-            ):
-                lines = (folder / "smaps_rollup").read_text().splitlines()
-                found.append(sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) // 1024)
-    return sorted(found)
-
-
 def doubled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from (pa.RecordBatch.from_pydict({"id": [2 * id_ for id_ in batch["id"].to_pylist()]}) for batch in batches)
 
@@ -57,27 +37,21 @@ def doubled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def main(daemon: str, servers: str, topic: str, app_id: str) -> None:
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.python.daemon.module", daemon).getOrCreate()
-    context = spark.sparkContext
     options = {"kafka.bootstrap.servers": servers, "topic": topic}
     rows = spark.range(0, ROWS, 1, 2).select(F.col("id").cast("string").alias("value"))
     rows.write.format("pykafka").mode("append").options(**options).save()
     given = {"deliveryGuarantee": "exactly-once", "txnAppId": app_id}
     rows.write.format("pykafka").mode("append").options(**options, **given, txnVersion="0").save()
     read = spark.read.format("pykafka").options(**{"kafka.bootstrap.servers": servers}, subscribe=topic).load()
-    rows_read, memory = read.count(), private_mb(daemon)
     plus_one = F.udf(lambda id_: id_ + 1, "long")
-    print(
-        json.dumps(
-            {
-                "read": rows_read,
-                "distinct": read.select("value").distinct().count(),
-                "of a function": sorted(row.id for row in spark.range(5).mapInArrow(doubled, "id long").collect()),
-                "of a UDF": sorted(row.id for row in spark.range(3).select(plus_one("id").alias("id")).collect()),
-                "private MB": memory,
-                "workers": context.parallelize(range(2), 2).map(about_worker).collect(),
-            }
-        )
-    )
+    told = {
+        "read": read.count(),
+        "distinct": read.select("value").distinct().count(),
+        "of a function": sorted(row.id for row in spark.range(5).mapInArrow(doubled, "id long").collect()),
+        "of a UDF": sorted(row.id for row in spark.range(3).select(plus_one("id").alias("id")).collect()),
+        "workers": spark.sparkContext.parallelize(range(2), 2).map(about_worker).collect(),
+    }
+    print(json.dumps(told))
     spark.stop()
 
 

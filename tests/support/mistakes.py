@@ -1,7 +1,6 @@
 """The mistakes of a newcomer. Each is a program, and the line of its traceback that explains the mistake.
 
-docs/mistakes.md shows them; `tests/integration/test_mistakes.py` makes them in one session, `.ci/first_hour.py` as a
-new user's programs. The standard library only.
+docs/mistakes.md shows them, and `.ci/first_hour.py` makes them, as a new user's programs. The standard library only.
 """
 
 from __future__ import annotations

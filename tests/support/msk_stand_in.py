@@ -6,20 +6,25 @@ the broker. Kafka's own validators take a JWT only. As brokers do (KIP-368), it 
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 import ssl
 import struct
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
+from urllib.parse import parse_qsl, urlsplit
 
-from aws_verifier import Refused, Verifier
+from botocore.auth import SigV4QueryAuth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
 from certificates import Authority
 from fuzz.answers import answer
 from kafka_sink.broker import LocalKafka
@@ -35,16 +40,83 @@ _UNSUPPORTED, _FAILED = 33, 58
 CA = Authority()
 
 
+LONGEST_S = 900
+SKEW_S = 300
+
+
+class Refused(Exception):
+    """A token that a broker refuses, and why."""
+
+
+@dataclass
+class Verifier:
+    """Verifies tokens as MSK's brokers do: it computes the signature again from the URL in the token, with botocore,
+    and shares no code with the sink's signer.
+
+    `secrets`: access key -> (secret key, session token or None, the name of the principal). `now_s`: UTC."""
+
+    region: str
+    secrets: dict[str, tuple[str, str | None, str]]
+    now_s: Callable[[], float]
+    seen: list[str] = field(default_factory=list)
+
+    def verify(self, token: str) -> tuple[str, float]:
+        """Return the principal and when its token expires, in seconds since 1970. Raises Refused."""
+        self.seen.append(token)
+        url = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode("ascii")
+        parts, parameters = urlsplit(url), dict(parse_qsl(urlsplit(url).query, strict_parsing=True))
+        self._check_what_is_asked(parts.scheme, parts.netloc, parts.path, parameters)
+        access_key, _, scope = parameters["X-Amz-Credential"].partition("/")
+        if scope != f"{parameters['X-Amz-Date'][:8]}/{self.region}/kafka-cluster/aws4_request":
+            raise Refused(f"the scope is {scope}")
+        if access_key not in self.secrets:
+            raise Refused("nobody has this access key")
+        secret, session_token, principal = self.secrets[access_key]
+        if parameters.get("X-Amz-Security-Token") != session_token:
+            raise Refused("the session token is another one")
+        credentials = Credentials(access_key, secret, session_token)
+        if self._signature(url, parameters, credentials) != parameters["X-Amz-Signature"]:
+            raise Refused("the signature is wrong")
+        return principal, self._expiry(parameters)
+
+    def _check_what_is_asked(self, scheme: str, host: str, path: str, parameters: Mapping[str, str]) -> None:
+        if (scheme, host, path) != ("https", f"kafka.{self.region}.amazonaws.com", "/"):
+            raise Refused(f"the URL is for {scheme}://{host}{path}")
+        wanted = {"Action": "kafka-cluster:Connect", "X-Amz-Algorithm": "AWS4-HMAC-SHA256"}
+        for name, value in (wanted | {"X-Amz-SignedHeaders": "host"}).items():
+            if parameters.get(name) != value:
+                raise Refused(f"{name} is {parameters.get(name)}")
+        if "User-Agent" not in parameters:
+            raise Refused("no User-Agent")
+
+    def _expiry(self, parameters: Mapping[str, str]) -> float:
+        signed_s = datetime.strptime(parameters["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+        lifetime_s = int(parameters["X-Amz-Expires"])
+        if not 0 < lifetime_s <= LONGEST_S:
+            raise Refused(f"it lives for {lifetime_s} s")
+        if signed_s > self.now_s() + SKEW_S:
+            raise Refused("it was signed in the future")
+        if signed_s + lifetime_s <= self.now_s():
+            raise Refused("it has expired")
+        return signed_s + lifetime_s
+
+    def _signature(self, url: str, parameters: Mapping[str, str], credentials: Credentials) -> str:
+        signed = url[: url.index("&X-Amz-Signature=")]
+        request = AWSRequest(method="GET", url=signed)
+        request.context["timestamp"] = parameters["X-Amz-Date"]
+        auth = SigV4QueryAuth(credentials, "kafka-cluster", self.region)
+        return str(auth.signature(auth.string_to_sign(request, auth.canonical_request(request)), request))
+
+
 @dataclass
 class MskStandIn:
-    """`principals`: of each authentication that was accepted. `longest_session_s`: connections.max.reauth.ms."""
+    """`principals`: of each authentication that was accepted."""
 
     verifier: Verifier
     kafka: LocalKafka = field(init=False)
     port: int = 0
     principals: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
-    longest_session_s: float = 3600.0
 
     def options(self, **more: str) -> dict[str, str]:
         """The lines of AWS's documentation, with the address and the CA of this listener."""
@@ -123,12 +195,8 @@ class _Session:
                     self._forward(frame)
 
     def _authenticate(self, frame: bytes, version: int, correlation_id: int) -> None:
-        said: dict[str, object] = {
-            "error_code": 0,
-            "auth_bytes": b"",
-            "session_lifetime": timedelta(0),
-            "error_message": None,
-        }
+        said: dict[str, object] = {"error_code": 0, "auth_bytes": b"", "error_message": None}
+        said["session_lifetime"] = timedelta(0)
         if self._refused is not None:
             # The client has answered the challenge that names the reason (RFC 7628, section 3.2.3).
             said |= {"error_code": _FAILED, "error_message": f"[0d0f2d7c]: Access denied ({self._refused})"}
@@ -146,7 +214,7 @@ class _Session:
         else:
             self._principal = principal
             self._msk.principals.append(principal)
-            lifetime_s = min(expires_s - self._msk.verifier.now_s(), self._msk.longest_session_s)
+            lifetime_s = expires_s - self._msk.verifier.now_s()
             self._until_s = time.time() + lifetime_s
             said["session_lifetime"] = timedelta(milliseconds=int(lifetime_s * 1000))
         self._say(answer(SaslAuthenticateRequest(b""), version, said, correlation_id))
