@@ -13,27 +13,26 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from model.connection import Connection
 from model.controller import Controller
 from model.image import NO_LEADER, PartitionState, TopicImage
 from model.internal_topics import INTERNAL_TOPICS
-from model.quota import Quota
 from model.replica_manager import ReplicaManager
 from model.settings import API_VERSIONS, FETCH, METADATA, PRODUCE, ClusterSettings, Generation
 from model.timeline import Timeline
-from model.wire import NotARequest, Request, build, decode_request, encode_response, kio_module
+from model.wire import NotARequest, Request, decode_request, encode_response, response_of
 
 PORT = 9092
+SAMPLE_MS, SAMPLES = 1_000, 11
 # The code with which a request is refused; NONE: it is executed.
 Rule = Callable[[Request], ErrorCode]
-Handlers = Mapping[int, Callable[[Connection, Request], None]]
 PRODUCER_IDS_PER_BLOCK = 1_000
 # A throttled Fetch is answered without a partition; what it would have got is to be asked for again.
 _FETCHED_NOTHING: Mapping[str, Any] = {"error_code": ErrorCode.none, "responses": ()}
@@ -43,11 +42,75 @@ def address_of(node_id: int, settings: ClusterSettings) -> tuple[str, int]:
     return settings.addresses.get(node_id, (f"broker-{node_id}", PORT))
 
 
+@dataclass(slots=True, eq=False)
+class Connection:
+    """As the broker's network threads treat it (SocketServer.Processor: mute, unmute): the next request is read when
+    the answer to the one before is sent, so five requests in flight are appended one after the other; and not before a
+    throttled client's time is over (KIP-219). `is_gone`: the client has closed it. Earlier requests are executed."""
+
+    connection_id: int
+    received: deque[bytes] = field(default_factory=deque)
+    is_busy: bool = False
+    is_throttled: bool = False
+    is_gone: bool = False
+    is_being_handled: bool = False
+    # Of the request that is being handled, or was last.
+    request_bytes: int = 0
+
+    def next_frame(self) -> bytes | None:
+        if self.is_busy or self.is_throttled or not self.received:
+            return None
+        self.is_busy = True
+        frame = self.received.popleft()
+        self.request_bytes = len(frame)
+        return frame
+
+
+@dataclass(slots=True)
+class _Sample:
+    since_ms: int
+    taken_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Quota:
+    """Of produced bytes, or of read ones, of all clients together as those of one client id have it
+    (ClientQuotaManager, SampledStat and Rate in Kafka): bytes in samples of a second, of which eleven count; a rate
+    over at least ten seconds; a client over the quota is held back for as long as brings the rate down to it."""
+
+    bytes_per_s: float
+    _samples: list[_Sample] = field(default_factory=list)
+
+    def throttle_time_ms(self, size_bytes: int, now_ms: int) -> int:
+        """Takes a request of that size. 0: within the quota."""
+        self._samples = [each for each in self._samples if now_ms - each.since_ms < SAMPLES * SAMPLE_MS]
+        if not self._samples or now_ms - self._samples[-1].since_ms >= SAMPLE_MS:
+            self._samples.append(_Sample(now_ms))
+        self._samples[-1].taken_bytes += size_bytes
+        window_ms = max(now_ms - self._samples[0].since_ms, (SAMPLES - 1) * SAMPLE_MS)
+        rate = sum(each.taken_bytes for each in self._samples) * 1_000 / window_ms
+        return max(0, round((rate - self.bytes_per_s) / self.bytes_per_s * window_ms))
+
+    def throttle_time_or_take_ms(self, size_bytes: int, now_ms: int) -> int:
+        """Of an answer, which is not sent when it is over the quota: then it does not count."""
+        throttle_time_ms = self.throttle_time_ms(size_bytes, now_ms)
+        if throttle_time_ms:
+            self._samples[-1].taken_bytes -= size_bytes
+        return throttle_time_ms
+
+    def window_bytes(self) -> int:
+        """The most that an answer may have without being over the quota when nothing else is read."""
+        return int(self.bytes_per_s * (SAMPLES - 1))
+
+
 class Operation(IntEnum):
     """What an ACL allows. A principal that may not describe a topic may not read it either."""
 
     READ = 0
     DESCRIBE = 1
+
+
+Handlers = Mapping[int, Callable[[Connection, Request], None]]
 
 
 class Outgoing(NamedTuple):
@@ -190,16 +253,16 @@ class Broker:
         if not connection.is_gone:
             self._outgoing.append(Outgoing(self.node_id, connection.connection_id, None))
 
-    def answer(self, connection: Connection, request: Request, entity: str, **fields: Any) -> None:
-        """Answer now or later. `entity`: kio's name of the answer. `fields`: the fields of its newest version."""
+    def answer(self, connection: Connection, request: Request, **fields: Any) -> None:
+        """Answer now or later. `fields`: plain values for those of its newest version, a dict for an entity."""
         if self._connections.get(connection.connection_id) is not connection:
             return
         throttle_time_ms = self._throttle_times_ms.popleft() if self._throttle_times_ms else 0
         throttle_time_ms = max(throttle_time_ms, self._by_quota_ms(connection, request, fields))
         if throttle_time_ms and request.api_key == FETCH:
             fields = dict(_FETCHED_NOTHING)
-        kio_version = kio_module(request.api_key, request.version, "response")
-        message = build(getattr(kio_version, entity), throttle_time=timedelta(milliseconds=throttle_time_ms), **fields)
+        throttle_time = timedelta(milliseconds=throttle_time_ms)
+        message = response_of(request.api_key, request.version, throttle_time=throttle_time, **fields)
         connection.is_busy = False
         if not connection.is_gone:
             frame = encode_response(request, message)
@@ -256,26 +319,17 @@ class Broker:
             request = Request(API_VERSIONS, 0, request.correlation_id, None)
             told = (API_VERSIONS,) if self._generation.names_its_versions else ()
             code, api_versions = ErrorCode.unsupported_version, {api_key: api_versions[api_key] for api_key in told}
-        kio_version = kio_module(API_VERSIONS, request.version, "response")
-        api_keys = tuple(
-            kio_version.ApiVersion(api_key=api_key, min_version=lowest, max_version=highest)
-            for api_key, (lowest, highest) in sorted(api_versions.items())
-        )
-        self.answer(
-            connection, request, "ApiVersionsResponse",
-            error_code=code, api_keys=api_keys, finalized_features_epoch=0,
-            finalized_features=self._finalized_features(kio_version),
-        )  # fmt: skip
-
-    def _finalized_features(self, kio_version: Any) -> tuple[Any, ...]:
-        """Leave out features of level 0, which counts as no feature (KIP-584)."""
+        # A feature of level 0 counts as none (KIP-584).
         level = self._generation.transaction_version
-        if not level or not hasattr(kio_version, "FinalizedFeatureKey"):
-            return ()
-        feature = kio_version.FinalizedFeatureKey(
-            name="transaction.version", max_version_level=level, min_version_level=level
-        )
-        return (feature,)
+        feature = {"name": "transaction.version", "max_version_level": level, "min_version_level": level}
+        self.answer(
+            connection, request, error_code=code, finalized_features_epoch=0,
+            finalized_features=[feature] if level else [],
+            api_keys=[
+                {"api_key": api_key, "min_version": lowest, "max_version": highest}
+                for api_key, (lowest, highest) in sorted(api_versions.items())
+            ],
+        )  # fmt: skip
 
     def new_producer_id(self) -> int:
         if not self._producer_ids:
@@ -283,77 +337,65 @@ class Broker:
         return self._producer_ids.popleft()
 
     def _metadata(self, connection: Connection, request: Request) -> None:
-        code = self.next_refusal(METADATA)
-        kio_version = kio_module(METADATA, request.version, "response")
-        asked = request.message.topics
-        image = self.replicas.image
+        code, asked, image = self.next_refusal(METADATA), request.message.topics, self.replicas.image
         if asked is None:
             # Without those that the client may not describe, and without an error for them.
             topics = [
-                self._topic_metadata(kio_version, topic, name, code)
+                self._topic_metadata(topic, name, code)
                 for name, topic in image.topics.items()
                 if self.refusal_of(name, Operation.DESCRIBE) is ErrorCode.none
             ]
         else:
-            topics = [self._topic_asked_for(kio_version, topic, code) for topic in asked]
+            topics = [self._topic_asked_for(topic, code) for topic in asked]
         self.answer(
-            connection, request, "MetadataResponse",
-            brokers=tuple(self._broker_metadata(kio_version, node_id) for node_id in self.replicas.image.alive),
-            cluster_id=self._cluster_id,
-            controller_id=self.replicas.image.alive[0] if self.replicas.image.alive else NO_LEADER,
-            topics=tuple(topics), error_code=ErrorCode.none,
+            connection, request, brokers=[self.described(node_id) for node_id in image.alive],
+            cluster_id=self._cluster_id, controller_id=image.alive[0] if image.alive else NO_LEADER, topics=topics,
+            error_code=ErrorCode.none,
         )  # fmt: skip
 
-    def _broker_metadata(self, kio_version: Any, node_id: int) -> Any:
+    def described(self, node_id: int) -> dict[str, Any]:
         host, port = self.address_of(node_id)
-        rack = self._settings.racks.get(node_id)
-        return build(kio_version.MetadataResponseBroker, node_id=node_id, host=host, port=port, rack=rack)
+        return {"node_id": node_id, "host": host, "port": port, "rack": self._settings.racks.get(node_id)}
 
-    def _topic_asked_for(self, kio_version: Any, asked: Any, code: ErrorCode) -> Any:
+    def _topic_asked_for(self, asked: Any, code: ErrorCode) -> dict[str, Any]:
         """By name, or since version 12 by id: an id wins, and one that is unknown has no name."""
         image, topic_id = self.replicas.image, getattr(asked, "topic_id", None)
         if topic_id is None:
             # Whether it exists is not disclosed either.
             refusal = self.refusal_of(asked.name, Operation.DESCRIBE)
             if refusal is not ErrorCode.none:
-                return self._topic_metadata(kio_version, None, asked.name, refusal)
-            return self._topic_metadata(kio_version, image.topics.get(asked.name), asked.name, code)
+                return self._topic_metadata(None, asked.name, refusal)
+            return self._topic_metadata(image.topics.get(asked.name), asked.name, code)
         topic = image.topic_of(topic_id)
         if topic is not None:
-            return self._topic_metadata(kio_version, topic, topic.name, code)
+            return self._topic_metadata(topic, topic.name, code)
         unknown = ErrorCode.unknown_topic_id if code is ErrorCode.none else code
-        return self._topic_metadata(kio_version, None, None, unknown, topic_id)
+        return self._topic_metadata(None, None, unknown, topic_id)
 
     def _topic_metadata(
-        self, kio_version: Any, topic: TopicImage | None, name: str | None, code: ErrorCode,
-        unknown_topic_id: uuid.UUID | None = None,
-    ) -> Any:  # fmt: skip
+        self, topic: TopicImage | None, name: str | None, code: ErrorCode, unknown_topic_id: uuid.UUID | None = None
+    ) -> dict[str, Any]:
         if topic is None and code is ErrorCode.none:
             code = ErrorCode.unknown_topic_or_partition
-        partitions: Iterable[tuple[int, PartitionState]] = ()
+        states = topic.partitions if topic is not None and code is ErrorCode.none else ()
         has_ids = self._generation.has_topic_ids and self.replicas.image.has_topic_ids
-        if topic is not None and code is ErrorCode.none:
-            partitions = enumerate(topic.partitions)
-        return build(
-            kio_version.MetadataResponseTopic,
-            error_code=code,
-            name=name,
-            topic_id=unknown_topic_id if topic is None else topic.topic_id if has_ids else None,
-            is_internal=name in INTERNAL_TOPICS,
-            partitions=tuple(self._partition_metadata(kio_version, *numbered) for numbered in partitions),
-        )
+        return {
+            "error_code": code, "name": name, "is_internal": name in INTERNAL_TOPICS,
+            "topic_id": unknown_topic_id if topic is None else topic.topic_id if has_ids else None,
+            "partitions": [self._partition_metadata(number, state) for number, state in enumerate(states)],
+        }  # fmt: skip
 
-    def _partition_metadata(self, kio_version: Any, number: int, state: PartitionState) -> Any:
-        has_leader = state.leader in self.replicas.image.alive
-        return build(
-            kio_version.MetadataResponsePartition,
-            error_code=ErrorCode.none if has_leader else ErrorCode.leader_not_available, partition_index=number,
-            leader_id=state.leader if has_leader else NO_LEADER, leader_epoch=state.leader_epoch,
-            replica_nodes=state.replicas, isr_nodes=state.isr,
-            offline_replicas=tuple(node_id for node_id in state.replicas if node_id not in self.replicas.image.alive),
-        )  # fmt: skip
+    def _partition_metadata(self, number: int, state: PartitionState) -> dict[str, Any]:
+        alive = self.replicas.image.alive
+        has_leader = state.leader in alive
+        return {
+            "error_code": ErrorCode.none if has_leader else ErrorCode.leader_not_available, "partition_index": number,
+            "leader_id": state.leader if has_leader else NO_LEADER, "leader_epoch": state.leader_epoch,
+            "replica_nodes": state.replicas, "isr_nodes": state.isr,
+            "offline_replicas": [node_id for node_id in state.replicas if node_id not in alive],
+        }  # fmt: skip
 
 
 def _bytes_read(fields: Mapping[str, Any]) -> int:
     """Of a Fetch. Kafka counts the whole answer."""
-    return sum(len(partition.records or b"") for topic in fields["responses"] for partition in topic.partitions)
+    return sum(len(data["records"]) for topic in fields["responses"] for data in topic["partitions"])

@@ -31,25 +31,21 @@ from model import isolation
 from model.broker import Broker, Operation, Outgoing
 from model.compaction import compact
 from model.controller import Controller
-from model.fetch_api import FetchApi
-from model.find_coordinator_api import FindCoordinatorApi
+from model.coordinator_apis import CoordinatorApis
 from model.group_coordinator import GroupCoordinator
 from model.image import NO_LEADER, PartitionState, TopicIdPartition
 from model.inter_broker import InterBroker
 from model.internal_topics import create_internal_topic
-from model.log_offsets_api import LogOffsetsApi
-from model.offsets_api import OffsetsApi
 from model.partition import Partition
 from model.produce_api import ProduceApi
+from model.read_apis import ReadApis
 from model.read_journal import Isolation, ReadJournal
 from model.readable_records import ReadableRecord, readable_records
 from model.record_batches import RecordBatch
 from model.replica_manager import ReplicaManager
 from model.replication import Replication
-from model.settings import FETCH, FIND_COORDINATOR, PRODUCE, ClusterSettings, Generation, TopicSettings
+from model.settings import PRODUCE, ClusterSettings, Generation, TopicSettings
 from model.timeline import Timeline
-from model.transaction_admin_api import TransactionAdminApi
-from model.transaction_api import TransactionApi
 from model.transaction_coordinator import TransactionCoordinator
 from model.transaction_partitions import TransactionPartitions
 
@@ -103,18 +99,15 @@ class Cluster:
             replicas.apply(self.controller.image)
 
     def _serve(self, node_id: int) -> None:
-        broker, replicas, coordinator = (
-            self.brokers[node_id], self.replicas[node_id], self.transaction_coordinators[node_id]
-        )  # fmt: skip
+        broker, replicas, settings = self.brokers[node_id], self.replicas[node_id], self.settings
         partitions = self.transaction_partitions[node_id]
-        produce = ProduceApi(broker, replicas, partitions, self.settings.transactions, self._timeline)
-        broker.serve({PRODUCE: produce.produce, FETCH: FetchApi(broker, replicas, self.settings).fetch})
-        broker.serve(LogOffsetsApi(broker, replicas).handlers)
-        find_coordinator = FindCoordinatorApi(broker, replicas, self._create_internal_topic)
-        broker.serve({FIND_COORDINATOR: find_coordinator.find_coordinator})
-        broker.serve(TransactionApi(broker, replicas, coordinator, broker.new_producer_id).handlers)
-        broker.serve(TransactionAdminApi(broker, replicas, coordinator, self._timeline).handlers)
-        broker.serve(OffsetsApi(broker, replicas, self.group_coordinators[node_id]).handlers)
+        produce = ProduceApi(broker, replicas, partitions, settings.transactions, self._timeline)
+        broker.serve({PRODUCE: produce.produce})
+        broker.serve(ReadApis(broker, replicas, settings).handlers)
+        broker.serve(CoordinatorApis(
+            broker, replicas, self.transaction_coordinators[node_id], self.group_coordinators[node_id], self._timeline,
+            self._create_internal_topic,
+        ).handlers)  # fmt: skip
 
     def _create_internal_topic(self, topic: str) -> None:
         create_internal_topic(self.controller, self.settings, topic, len(self.node_ids))

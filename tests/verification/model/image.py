@@ -56,6 +56,7 @@ class ClusterImage:
         topic = self.topic_of(key.topic_id)
         return topic.partitions[key.partition] if topic is not None else None
 
-    def has_partition(self, topic: str, partition: int) -> bool:
+    def key_of(self, topic: str, partition: int) -> TopicIdPartition | None:
         found = self.topics.get(topic)
-        return found is not None and 0 <= partition < len(found.partitions)
+        has_it = found is not None and 0 <= partition < len(found.partitions)
+        return TopicIdPartition(found.topic_id, partition) if found is not None and has_it else None

@@ -16,8 +16,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from model.broker import Broker
-from model.connection import Connection
+from model.broker import Broker, Connection
 from model.image import TopicIdPartition
 from model.partition import Appended
 from model.purgatory import Codes
@@ -29,7 +28,7 @@ from model.transaction_metadata import TopicPartition
 from model.transaction_partitions import Codes as TransactionCodes
 from model.transaction_partitions import TransactionalWrite, TransactionPartitions
 from model.verification import Verification
-from model.wire import Request, build, kio_module
+from model.wire import Request, by_topic
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The first versions whose clients know TRANSACTION_ABORTABLE, and expect brokers to add partitions.
@@ -201,31 +200,23 @@ class ProduceApi:
         return self._replicas.partitions[key].log.start_offset
 
     def _answer(self, connection: Connection, request: Request, results: list[ProduceResult]) -> None:
-        kio_version = kio_module(PRODUCE, request.version, "response")
         # Brokers answer in the order of their hash maps: the reverse is an order that no client may rely on.
-        topics: dict[Any, list[Any]] = {}
-        for result in reversed(results):
-            topics.setdefault(result.topic, []).append(self._partition_produced(kio_version, result))
-        responses = tuple(
-            build(kio_version.TopicProduceResponse, name=topic, topic_id=topic, partition_responses=tuple(partitions))
-            for topic, partitions in topics.items()
+        topics = by_topic(
+            ((result.topic, self._told(result)) for result in reversed(results)), listed="partition_responses"
         )
-        self._broker.answer(connection, request, "ProduceResponse", responses=responses)
+        self._broker.answer(connection, request, responses=[{**each, "topic_id": each["name"]} for each in topics])
 
-    def _partition_produced(self, kio_version: Any, result: ProduceResult) -> Any:
-        fields: dict[str, Any] = {}
-        if result.code is ErrorCode.not_leader_or_follower and hasattr(kio_version, "LeaderIdAndEpoch"):
+    def _told(self, result: ProduceResult) -> dict[str, Any]:
+        told: dict[str, Any] = {
+            "index": result.partition, "error_code": result.code, "log_append_time": _time(result.appended),
+            "base_offset": result.appended.base_offset if result.appended is not None else -1,
+            "log_start_offset": result.log_start_offset, "record_errors": (), "error_message": None,
+        }  # fmt: skip
+        if result.code is ErrorCode.not_leader_or_follower:
             state = self._replicas.image.state_of(result.key) if result.key is not None else None
             if state is not None:
-                fields["current_leader"] = kio_version.LeaderIdAndEpoch(
-                    leader_id=state.leader, leader_epoch=state.leader_epoch
-                )
-        return build(
-            kio_version.PartitionProduceResponse, index=result.partition, error_code=result.code,
-            base_offset=result.appended.base_offset if result.appended is not None else -1,
-            log_append_time=_time(result.appended), log_start_offset=result.log_start_offset, record_errors=(),
-            error_message=None, **fields,
-        )  # fmt: skip
+                told["current_leader"] = {"leader_id": state.leader, "leader_epoch": state.leader_epoch}
+        return told
 
 
 def _time(appended: Appended | None) -> datetime | None:

@@ -1,0 +1,348 @@
+"""What readers ask of a log: Fetch, and where it begins and ends by ListOffsets and OffsetForLeaderEpoch;
+DeleteRecords, which moves the beginning.
+
+A Fetch waits until it has `min_bytes` or its `max_wait` is over; an error, or the hint to read elsewhere, is answered
+at once. The sessions of KIP-227 are never begun: a broker whose cache is full answers so, too. Not modelled: the
+offsets of tiered storage (timestamps below -3), which are answered with UNSUPPORTED_VERSION.
+
+Source: KafkaApis (handleFetchRequest, handleListOffsetRequest, handleOffsetForLeaderEpochRequest,
+handleDeleteRecordsRequest), ReplicaManager (fetchMessages, readFromLog, findPreferredReadReplica, fetchOffset,
+lastOffsetForLeaderEpoch, deleteRecords), DelayedFetch, FetchResponse.toMessage, RackAwareReplicaSelector in Kafka;
+KIP-74 (limits), KIP-79, KIP-98, KIP-107, KIP-207, KIP-320, KIP-392 (reads from followers), KIP-516 (topic ids),
+KIP-734, KIP-951 (the new leader in the answer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from model.broker import Broker, Connection, Handlers, Operation
+from model.consumer_reads import (
+    LARGEST_TIMESTAMP,
+    NO_EPOCH,
+    NOT_FOUND,
+    Read,
+    Records,
+    end_offset_for_epoch,
+    fetchable_bytes,
+    offset_for_timestamp,
+    read_records,
+)
+from model.image import NO_LEADER, TopicIdPartition
+from model.internal_topics import INTERNAL_TOPICS
+from model.partition import Partition
+from model.partition_log import EpochAndOffset
+from model.read_journal import Isolation
+from model.record_batches import Refused
+from model.replica_manager import ReplicaManager
+from model.settings import DELETE_RECORDS, FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, ClusterSettings
+from model.wire import Request, by_topic
+
+MAX_BYTES = 55 * 1024 * 1024
+# The first versions of Fetch with every codec, that followers answer, and whose errors name the new leader.
+_HAS_ZSTD, _READS_FOLLOWERS, _NAMES_LEADERS = 10, 11, 16
+# Those of ListOffsets with a name for a new leader's lag, and for the largest timestamp.
+_SAYS_NOT_AVAILABLE, _HAS_LARGEST_TIMESTAMP = 5, 7
+_OF_ANOTHER_LEADER = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
+_PLACES = {ErrorCode.none: 0, ErrorCode.unknown_topic_id: 1}
+_OF_SESSIONS = frozenset(
+    {
+        ErrorCode.fetch_session_id_not_found, ErrorCode.invalid_fetch_session_epoch,
+        ErrorCode.fetch_session_topic_id_error,
+    }
+)  # fmt: skip
+# In DeleteRecords, the high watermark.
+HIGH_WATERMARK = -1
+_NOTHING = Records(b"", None, -1, -1, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One partition of a request. `topic`: its name or its id, whichever the request used. `read`: with the
+    partition's own limit."""
+
+    topic: Any
+    partition: int
+    key: TopicIdPartition | None
+    code: ErrorCode
+    read: Read
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    code: ErrorCode
+    records: Records | None = None
+    preferred_read_replica: int = NO_LEADER
+
+    @property
+    def is_to_be_told(self) -> bool:
+        """At once, without waiting for more bytes."""
+        has_diverged = self.records is not None and self.records.diverging is not None
+        return self.code is not ErrorCode.none or self.preferred_read_replica != NO_LEADER or has_diverged
+
+    @property
+    def withheld(self) -> Fetched:
+        return self if self.records is None else replace(self, records=self.records._replace(data=b"", aborted=None))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadApis:
+    _broker: Broker
+    _replicas: ReplicaManager
+    _settings: ClusterSettings
+
+    @property
+    def handlers(self) -> Handlers:
+        return {
+            FETCH: self._fetch, LIST_OFFSETS: self._list_offsets, DELETE_RECORDS: self._delete_records,
+            OFFSET_FOR_LEADER_EPOCH: self._offsets_for_leader_epochs,
+        }  # fmt: skip
+
+    # --- Fetch --------------------------------------------------------------------------------------------------------
+
+    def _fetch(self, connection: Connection, request: Request) -> None:
+        refusal = self._broker.next_refusal(FETCH)
+        message = request.message
+        if getattr(message, "session_epoch", -1) > 0:
+            refusal = ErrorCode.fetch_session_id_not_found
+        if refusal in _OF_SESSIONS:
+            self._broker.answer(connection, request, error_code=refusal, responses=())
+            return
+        asked = [self._asked(request, topic, data, refusal) for topic in message.topics for data in topic.partitions]
+        # What is known not to be there comes last in the answer, unknown ids first.
+        asked.sort(key=lambda each: _PLACES.get(each.code, len(_PLACES)))
+        max_bytes = min(message.max_bytes, MAX_BYTES, self._broker.max_fetch_bytes())
+        rack = getattr(message, "rack_id", "")
+        max_wait_ms = round(message.max_wait.total_seconds() * 1_000)
+
+        is_withheld = self._broker.next_withheld()
+
+        def answer() -> None:
+            fetched = self._read(asked, max_bytes, rack)
+            self._answer(connection, request, asked, [each.withheld for each in fetched] if is_withheld else fetched)
+
+        fetched = self._read(asked, max_bytes, rack)
+        readable = sum(len(each.records.data) for each in fetched if each.records is not None)
+        min_bytes = min(message.min_bytes, max_bytes)
+        keys = [each.key for each in asked if each.code is ErrorCode.none and each.key is not None]
+        is_to_be_told = any(
+            each.is_to_be_told for each, of in zip(fetched, asked, strict=True) if of.code is ErrorCode.none
+        )
+        if max_wait_ms <= 0 or not keys or readable >= min_bytes or is_to_be_told:
+            answer()
+        else:
+            self._replicas.delayed_fetches.add(keys, max_wait_ms, lambda: self._is_ready(asked, min_bytes), answer)
+
+    def _asked(self, request: Request, topic_data: Any, data: Any, refusal: ErrorCode) -> Asked:
+        image = self._replicas.image
+        by_id = hasattr(topic_data, "topic_id")
+        reference = topic_data.topic_id if by_id else topic_data.topic
+        topic = image.topic_of(reference) if by_id else image.topics.get(reference)
+        code, key = refusal, None
+        if topic is None:
+            code = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
+        elif not 0 <= data.partition < len(topic.partitions):
+            code = ErrorCode.unknown_topic_or_partition
+        else:
+            key = TopicIdPartition(topic.topic_id, data.partition)
+        name = topic.name if topic is not None else None if by_id else reference
+        if (forbidden := self._broker.refusal_of(name, Operation.READ)) is not ErrorCode.none:
+            code = forbidden
+        if key is None and request.version < _HAS_ZSTD and self._replicas.generation.fetches_absent_as_zstd:
+            code = ErrorCode.unsupported_compression_type
+        read = Read(
+            data.fetch_offset, Isolation(request.message.isolation_level), data.partition_max_bytes,
+            getattr(data, "current_leader_epoch", NO_EPOCH), getattr(data, "last_fetched_epoch", NO_EPOCH),
+            is_of_leader=request.version < _READS_FOLLOWERS,
+        )  # fmt: skip
+        return Asked(reference, data.partition, key, code, read)
+
+    def _read(self, asked: Iterable[Asked], max_bytes: int, rack: str) -> list[Fetched]:
+        """In order, each partition with what the ones before left of `max_bytes`. The first batch of all is whole."""
+        fetched = []
+        left, is_first = max_bytes, True
+        for each in asked:
+            limit = min(each.read.max_bytes, left)
+            found = self._read_one(each, each.read._replace(max_bytes=limit, first_is_whole=is_first), rack)
+            fetched.append(found)
+            if found.records is not None and found.records.data:
+                is_first = False
+                left = max(0, left - len(found.records.data))
+        return fetched
+
+    def _read_one(self, asked: Asked, read: Read, rack: str) -> Fetched:
+        if asked.code is not ErrorCode.none or asked.key is None:
+            return Fetched(asked.code)
+        try:
+            replica = self._replicas.replica(asked.key)
+            preferred = self._preferred_read_replica(replica, read.offset, rack)
+            if preferred != NO_LEADER:
+                offsets = replica.high_watermark, replica.last_stable_offset, replica.log.start_offset
+                return Fetched(ErrorCode.none, Records(b"", None, *offsets), preferred)
+            return Fetched(ErrorCode.none, read_records(replica, read))
+        except Refused as refused:
+            return Fetched(refused.code)
+
+    def _preferred_read_replica(self, replica: Partition, offset: int, rack: str) -> int:
+        """Another replica in the reader's rack that has the offset, the one with the longest log; NO_LEADER: none."""
+        racks, image = self._settings.racks, self._replicas.image
+        if not rack or not replica.is_leader or racks.get(replica.node_id) == rack:
+            return NO_LEADER
+        ends = {
+            node_id: follower.end_offset
+            for node_id, follower in replica.followers.items()
+            if racks.get(node_id) == rack and node_id in replica.isr and node_id in image.alive
+            and follower.log_start_offset <= offset <= follower.end_offset
+        }  # fmt: skip
+        return max(ends, key=lambda node_id: ends[node_id], default=NO_LEADER)
+
+    def _is_ready(self, asked: Iterable[Asked], min_bytes: int) -> bool:
+        readable = 0
+        for each in asked:
+            if each.key is None or each.code is not ErrorCode.none:
+                continue
+            replica = self._replicas.partitions.get(each.key)
+            size = fetchable_bytes(replica, each.read) if replica is not None else None
+            if size is None:
+                return True
+            readable += size
+        return readable >= min_bytes
+
+    def _answer(
+        self, connection: Connection, request: Request, asked: Sequence[Asked], fetched: Sequence[Fetched]
+    ) -> None:
+        names_leaders = request.version >= _NAMES_LEADERS
+        told = [
+            (each.topic, self._told(each, found, names_leaders)) for each, found in zip(asked, fetched, strict=True)
+        ]
+        leaders = {data["current_leader"]["leader_id"] for _, data in told if "current_leader" in data}
+        self._broker.answer(
+            connection, request, error_code=ErrorCode.none,
+            # Neighbours of one topic are put together, so a topic may come twice.
+            responses=[
+                {"topic": topic, "topic_id": topic, "partitions": [data for _, data in found]}
+                for topic, found in groupby(told, itemgetter(0))
+            ],
+            node_endpoints=[self._broker.described(node) for node in sorted(leaders & {*self._replicas.image.alive})],
+        )  # fmt: skip
+
+    def _told(self, asked: Asked, found: Fetched, names_leaders: bool) -> dict[str, Any]:
+        records, fields = found.records or _NOTHING, dict[str, Any]()
+        if names_leaders and found.code in _OF_ANOTHER_LEADER and asked.key is not None:
+            leader_id, leader_epoch = self._replicas.leader_of(asked.key)
+            fields["current_leader"] = {"leader_id": leader_id, "leader_epoch": leader_epoch}
+        if records.diverging is not None:
+            epoch, offset = records.diverging
+            fields["diverging_epoch"] = {"epoch": epoch, "end_offset": offset}
+        aborted = None if records.aborted is None else [each._asdict() for each in records.aborted]
+        if asked.code is not ErrorCode.none and self._replicas.generation.tells_absent_aborted:
+            aborted = []
+        return {
+            "partition_index": asked.partition, "error_code": found.code, "high_watermark": records.high_watermark,
+            "last_stable_offset": records.last_stable_offset, "log_start_offset": records.log_start_offset,
+            "aborted_transactions": aborted, "preferred_read_replica": found.preferred_read_replica,
+            "records": records.data, **fields,
+        }  # fmt: skip
+
+    # --- where a log begins and ends ----------------------------------------------------------------------------------
+
+    def _described(self, topic: str, partition: int, refusal: ErrorCode) -> Partition:
+        """Raises Refused."""
+        forbidden = self._broker.refusal_of(topic, Operation.DESCRIBE)
+        return self._replica(topic, partition, refusal if forbidden is ErrorCode.none else forbidden)
+
+    def _replica(self, topic: str, partition: int, refusal: ErrorCode) -> Partition:
+        """Raises Refused."""
+        if refusal is not ErrorCode.none:
+            raise Refused(refusal, "as asked for")
+        return self._replicas.replica(self._key(topic, partition))
+
+    def _key(self, topic: str, partition: int) -> TopicIdPartition:
+        key = self._replicas.image.key_of(topic, partition)
+        if key is None:
+            raise Refused(ErrorCode.unknown_topic_or_partition, f"{topic}-{partition}")
+        return key
+
+    def _list_offsets(self, connection: Connection, request: Request) -> None:
+        refusal = self._broker.next_refusal(LIST_OFFSETS)
+        topics = by_topic(
+            (topic.name, self._listed(request, topic.name, asked, refusal))
+            for topic in request.message.topics
+            for asked in topic.partitions
+        )
+        self._broker.answer(connection, request, topics=topics)
+
+    def _listed(self, request: Request, topic: str, asked: Any, refusal: ErrorCode) -> dict[str, Any]:
+        code, found = ErrorCode.none, NOT_FOUND
+        try:
+            lowest = LARGEST_TIMESTAMP if request.version >= _HAS_LARGEST_TIMESTAMP else LARGEST_TIMESTAMP + 1
+            if asked.timestamp < lowest:
+                raise Refused(ErrorCode.unsupported_version, f"timestamp {asked.timestamp}")
+            found = offset_for_timestamp(
+                self._described(topic, asked.partition_index, refusal), asked.timestamp,
+                Isolation(request.message.isolation_level), asked.current_leader_epoch,
+            )  # fmt: skip
+        except Refused as refused:
+            code = refused.code
+        if code is ErrorCode.offset_not_available and request.version < _SAYS_NOT_AVAILABLE:
+            code = ErrorCode.leader_not_available
+        if not self._replicas.generation.tells_offset_epochs:
+            found = found._replace(leader_epoch=NO_EPOCH)
+        return {"partition_index": asked.partition_index, "error_code": code, **found._asdict()}
+
+    def _offsets_for_leader_epochs(self, connection: Connection, request: Request) -> None:
+        refusal = self._broker.next_refusal(OFFSET_FOR_LEADER_EPOCH)
+        topics = by_topic(
+            ((topic.topic, self._end_of_epoch(topic.topic, asked, refusal))
+             for topic in request.message.topics for asked in topic.partitions),
+            topic="topic",
+        )  # fmt: skip
+        self._broker.answer(connection, request, topics=topics)
+
+    def _end_of_epoch(self, topic: str, asked: Any, refusal: ErrorCode) -> dict[str, Any]:
+        code, found = ErrorCode.none, None
+        try:
+            replica = self._described(topic, asked.partition, refusal)
+            found = end_offset_for_epoch(replica, asked.leader_epoch, asked.current_leader_epoch)
+        except Refused as refused:
+            code = refused.code
+        epoch, offset = found or EpochAndOffset(NO_EPOCH, -1)
+        return {"partition": asked.partition, "error_code": code, "leader_epoch": epoch, "end_offset": offset}
+
+    def _delete_records(self, connection: Connection, request: Request) -> None:
+        wanted = [(topic.name, asked) for topic in request.message.topics for asked in topic.partitions]
+        outcomes: list[dict[str, Any]] = [{} for _ in wanted]
+        timeout_ms = round(request.message.timeout.total_seconds() * 1_000)
+        refusal = self._broker.next_refusal(DELETE_RECORDS)
+
+        def settle(place: int, code: ErrorCode, low_watermark: int = -1) -> None:
+            partition = wanted[place][1].partition_index
+            outcomes[place] = {"partition_index": partition, "error_code": code, "low_watermark": low_watermark}
+            if all(outcomes):
+                told = zip((topic for topic, _ in wanted), outcomes, strict=True)
+                self._broker.answer(connection, request, topics=by_topic(told))
+
+        def deleted(place: int, key: TopicIdPartition, code: ErrorCode) -> None:
+            settle(place, code, self._replicas.low_watermark(key) if code is ErrorCode.none else -1)
+
+        if not wanted:
+            self._broker.answer(connection, request, topics=())
+        for place, (topic, asked) in enumerate(wanted):
+            try:
+                if topic in INTERNAL_TOPICS:
+                    raise Refused(ErrorCode.invalid_topic_exception, topic)
+                key, replica = (
+                    self._key(topic, asked.partition_index),
+                    self._replica(topic, asked.partition_index, refusal),
+                )
+                offset = replica.high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
+                self._replicas.delete_before(key, offset, timeout_ms, partial(deleted, place, key))
+            except Refused as refused:
+                settle(place, refused.code)
