@@ -42,8 +42,8 @@ from fidelity.steps import (
     TopicMade,
     TxnOffsetCommit,
 )
-from model.consumer_reads import EARLIEST, LARGEST_TIMESTAMP, LATEST, NO_EPOCH
-from model.read_client import PLENTY
+from model.clients import PLENTY
+from model.read_apis import EARLIEST, LARGEST_TIMESTAMP, LATEST, NO_EPOCH
 from model.read_journal import Isolation
 from model.settings import (
     ADD_OFFSETS_TO_TXN,

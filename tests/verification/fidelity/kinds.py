@@ -13,7 +13,18 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kafka_sink.broker import LocalKafka
-from model.byte_client import ByteClient, decode_response, encode_request
+from model.clients import (
+    KAFKA_3_0_VERSIONS,
+    NOBODY,
+    VERSION_1,
+    VERSION_2,
+    ByteClient,
+    TransactionClient,
+    Versions,
+    decode_response,
+    encode_request,
+    transaction_client,
+)
 from model.cluster import Cluster
 from model.settings import (
     KAFKA_2_1,
@@ -24,15 +35,6 @@ from model.settings import (
     ClusterSettings,
     Generation,
     TransactionSettings,
-)
-from model.transaction_client import (
-    KAFKA_3_0_VERSIONS,
-    NOBODY,
-    VERSION_1,
-    VERSION_2,
-    TransactionClient,
-    Versions,
-    transaction_client,
 )
 
 DEADLINE_S = 20

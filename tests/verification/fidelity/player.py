@@ -14,9 +14,8 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from fidelity.kinds import wait_until_led
-from model.read_client import ReadClient
+from model.clients import COMES_TO_PASS, GROUP, TRANSACTION, Producer, ReadClient, TransactionClient
 from model.settings import FIND_COORDINATOR, METADATA, OFFSET_COMMIT, OFFSET_FETCH, Generation
-from model.transaction_client import COMES_TO_PASS, GROUP, TRANSACTION, Producer, TransactionClient
 from model.wire import build, kio_module
 
 MAX_MESSAGE_BYTES = 1_000

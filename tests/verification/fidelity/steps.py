@@ -13,13 +13,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from fidelity.player import MAX_MESSAGE_BYTES, NOBODY, Player, Who
-from model.byte_client import record_batch
-from model.consumer_reads import NO_EPOCH
-from model.control_batches import decode_marker
-from model.read_client import FIRST_FETCH_BY_ID, PLENTY, Got, Wanted
+from model.clients import FIRST_FETCH_BY_ID, GROUP, PLENTY, Got, Producer, Wanted, record_batch
+from model.read_apis import NO_EPOCH
 from model.read_journal import Isolation
-from model.record_batches import changed_attributes, decode_stored_records, next_batch
-from model.transaction_client import GROUP, Producer
+from model.record_batches import changed_attributes, decode_marker, decode_stored_records, next_batch
 
 CONCURRENT_TRANSACTIONS = 51
 _FIRST_PRODUCE_BY_ID = 13

@@ -22,8 +22,8 @@ from fidelity.player import INDEX_INTERVAL_BYTES, MAX_MESSAGE_BYTES, OneBroker, 
 from fidelity.steps import READING, Answer, Step
 from kafka_sink.broker import LocalKafka
 from kafka_sink.broker.errors import LocalClusterUnusable
+from model.clients import COMES_TO_PASS
 from model.cluster import Cluster
-from model.transaction_client import COMES_TO_PASS
 
 STEPS = 75
 # Kafka version -> what of KINDS its traces are played as, and by which transaction version most of their requests are.

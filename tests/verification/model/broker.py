@@ -3,8 +3,7 @@
 It acts by the last cluster image that it has received, even a stale one. The image decides when it answers NOT_LEADER,
 how it describes topics, and if it still acts as a leader.
 
-Each API executes its requests (`produce_api`, `transaction_api` and so on, which `cluster` puts together). ApiVersions
-and Metadata are here.
+ApiVersions and Metadata are here; `cluster` puts the other APIs beside them.
 
 Source: KafkaApis in Kafka; KIP-219 (throttling), KIP-511, KIP-516 (topic ids), KIP-584 (features).
 """
@@ -21,8 +20,7 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from model.controller import Controller
-from model.image import NO_LEADER, PartitionState, TopicImage
+from model.controller import NO_LEADER, Controller, PartitionState, TopicImage
 from model.internal_topics import INTERNAL_TOPICS
 from model.replica_manager import ReplicaManager
 from model.settings import API_VERSIONS, FETCH, METADATA, PRODUCE, ClusterSettings, Generation

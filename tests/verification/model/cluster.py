@@ -27,27 +27,22 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from model import isolation
+from model import read_journal
 from model.broker import Broker, Operation, Outgoing
-from model.compaction import compact
-from model.controller import Controller
+from model.controller import NO_LEADER, Controller, PartitionState, TopicIdPartition
 from model.coordinator_apis import CoordinatorApis
 from model.group_coordinator import GroupCoordinator
-from model.image import NO_LEADER, PartitionState, TopicIdPartition
-from model.inter_broker import InterBroker
 from model.internal_topics import create_internal_topic
 from model.partition import Partition
+from model.partition_log import compact
 from model.produce_api import ProduceApi
 from model.read_apis import ReadApis
-from model.read_journal import Isolation, ReadJournal
-from model.readable_records import ReadableRecord, readable_records
+from model.read_journal import Isolation, ReadableRecord, ReadJournal, readable_records
 from model.record_batches import RecordBatch
-from model.replica_manager import ReplicaManager
-from model.replication import Replication
+from model.replica_manager import ReplicaManager, Replication
 from model.settings import PRODUCE, ClusterSettings, Generation, TopicSettings
-from model.timeline import Timeline
-from model.transaction_coordinator import TransactionCoordinator
-from model.transaction_partitions import TransactionPartitions
+from model.timeline import InterBroker, Timeline
+from model.transaction_coordinator import TransactionCoordinator, TransactionPartitions
 
 
 class Cluster:
@@ -352,11 +347,11 @@ class Cluster:
     def read_committed(self, topic: str, partition: int) -> list[RecordBatch]:
         """Return what a read_committed reader sees; empty without a leader."""
         high_watermark = self._high_watermark_of_leader(topic, partition)
-        return isolation.read_committed(self.committed(topic, partition), high_watermark)
+        return read_journal.read_committed(self.committed(topic, partition), high_watermark)
 
     def read_uncommitted(self, topic: str, partition: int) -> list[RecordBatch]:
         """Return what a read_uncommitted reader sees: it includes rows of open and aborted transactions."""
-        return isolation.read_uncommitted(self.committed(topic, partition))
+        return read_journal.read_uncommitted(self.committed(topic, partition))
 
     def readable_records(
         self, topic: str, partition: int, isolation: Isolation, first_offset: int = 0, end_offset: int | None = None, *,
@@ -375,7 +370,7 @@ class Cluster:
     def last_stable_offset(self, topic: str, partition: int) -> int:
         """0 without a leader."""
         high_watermark = self._high_watermark_of_leader(topic, partition)
-        return isolation.last_stable_offset(self.committed(topic, partition), high_watermark)
+        return read_journal.last_stable_offset(self.committed(topic, partition), high_watermark)
 
     def _high_watermark_of_leader(self, topic: str, partition: int) -> int:
         leader = self.leader(topic, partition)

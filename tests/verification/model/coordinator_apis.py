@@ -20,11 +20,10 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from model.broker import Broker, Connection, Handlers
-from model.control_batches import EndTransactionMarker
+from model.controller import NO_LEADER
 from model.group_coordinator import Codes, Fetched, GroupCoordinator, Member, OffsetToCommit
-from model.image import NO_LEADER
 from model.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, coordinator_of, partition_for
-from model.record_batches import Refused
+from model.record_batches import EndTransactionMarker, Refused
 from model.replica_manager import ReplicaManager
 from model.settings import (
     ADD_OFFSETS_TO_TXN,
@@ -41,9 +40,8 @@ from model.settings import (
     WRITE_TXN_MARKERS,
 )
 from model.timeline import Timeline
-from model.transaction_coordinator import TransactionCoordinator, TransactionFilters
+from model.transaction_coordinator import TransactionalWrite, TransactionCoordinator, TransactionFilters
 from model.transaction_metadata import TopicPartition, TransactionMetadata, TransactionState
-from model.transaction_partitions import TransactionalWrite
 from model.wire import Request, by_topic
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

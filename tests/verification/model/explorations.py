@@ -24,7 +24,8 @@ from typing import Any
 
 from kafka_sink.commit.effects import ToLeaders
 from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
-from model.schedules import (
+from model.spark_driver import Step
+from model.worlds import (
     ALL_EXPIRE_MS,
     ALWAYS,
     FIRST_SLOT,
@@ -56,9 +57,9 @@ from model.schedules import (
     Switch,
     TimeOut,
     Twice,
+    run,
+    steps_of_a_quiet_run,
 )
-from model.spark_driver import Step
-from model.worlds import run, steps_of_a_quiet_run
 from reliability.campaign import Campaign
 
 # A quiet schedule, and what is to happen in it: together they are a schedule.

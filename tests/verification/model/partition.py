@@ -14,14 +14,20 @@ from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from model.control_batches import EndTransactionMarker, encode_marker
-from model.image import NO_LEADER, PartitionState, TopicIdPartition
+from model.controller import NO_LEADER, PartitionState, TopicIdPartition
 from model.partition_log import EpochAndOffset, PartitionLog
-from model.producer_state import ProducerEntry, ProducerState
+from model.producer_state import ProducerEntry, ProducerState, Verification, Verifications
 from model.read_journal import Isolation, ReadJournal
-from model.record_batches import RecordBatch, Refused, check_batch, parse_batch, stamped
+from model.record_batches import (
+    EndTransactionMarker,
+    RecordBatch,
+    Refused,
+    check_batch,
+    encode_marker,
+    parse_batch,
+    stamped,
+)
 from model.settings import ClusterSettings, TopicSettings, Truncation
-from model.verification import Verification, Verifications
 
 UNKNOWN_OFFSET = -1
 # Before any time there is, however long a replica may lag.

@@ -17,17 +17,16 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from model.broker import Broker, Connection
-from model.image import TopicIdPartition
+from model.controller import TopicIdPartition
 from model.partition import Appended
-from model.purgatory import Codes
+from model.producer_state import Verification
 from model.record_batches import RecordBatch, Refused, parse_batch
-from model.replica_manager import ReplicaManager
+from model.replica_manager import Codes, ReplicaManager
 from model.settings import PRODUCE, TransactionSettings
 from model.timeline import Timeline
+from model.transaction_coordinator import Codes as TransactionCodes
+from model.transaction_coordinator import TransactionalWrite, TransactionPartitions
 from model.transaction_metadata import TopicPartition
-from model.transaction_partitions import Codes as TransactionCodes
-from model.transaction_partitions import TransactionalWrite, TransactionPartitions
-from model.verification import Verification
 from model.wire import Request, by_topic
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,4 +1,5 @@
-"""One replica's state of producers: the last five batches of each, and its open transaction (KIP-98).
+"""One replica's state of producers: the last five batches of each, its open transaction (KIP-98), and what a leader
+remembers between asking a coordinator of a transaction and appending its first batch (KIP-890).
 
 Leader and followers build the state from the batches in their logs; after a truncation they rebuild it from the rest.
 So a new leader knows exactly the batches that it has.
@@ -7,9 +8,10 @@ Non-obvious: the state expires by the timestamps of the records, not by their ar
 only. The model computes this when the producer comes back, with the same visible result. A marker that raises the epoch
 removes the producer's batches; a marker with the same epoch keeps them.
 
-Source: ProducerStateManager, ProducerStateEntry, ProducerAppendInfo in Kafka (of 2.1.1 and 2.8.2, too); KIP-360 and
-KIP-890 (what a producer without state may begin with, and markers of transaction version 2), KAFKA-19999 (such a marker
-sent again).
+Source: ProducerStateManager, ProducerStateEntry, ProducerAppendInfo, VerificationGuard, VerificationStateEntry,
+UnifiedLog (maybeStartTransactionVerification, updateProducers) in Kafka (of 2.1.1 and 2.8.2, too); KIP-360 and KIP-890
+(what a producer without state may begin with, and markers of transaction version 2), KAFKA-19999 (such a marker sent
+again).
 """
 
 from __future__ import annotations
@@ -21,9 +23,42 @@ from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from model.control_batches import EndTransactionMarker, decode_marker
-from model.record_batches import RecordBatch, Refused, next_sequence
-from model.verification import Verification
+from model.record_batches import EndTransactionMarker, RecordBatch, Refused, decode_marker, next_sequence
+
+
+@dataclass(slots=True, eq=False)
+class Verification:
+    """`lowest_sequence`: of the batches that came under it; a later one must not be appended first. `starts_at_0`: a
+    producer without state must begin with sequence 0 (transaction version 2)."""
+
+    producer_epoch: int
+    lowest_sequence: int
+    starts_at_0: bool
+
+
+class Verifications:
+    """Of one replica, by producer id."""
+
+    def __init__(self) -> None:
+        self._begun: dict[int, Verification] = {}
+
+    def begin(self, producer_id: int, producer_epoch: int, base_sequence: int, starts_at_0: bool) -> Verification:
+        begun = self._begun.setdefault(producer_id, Verification(producer_epoch, base_sequence, starts_at_0))
+        if producer_epoch > begun.producer_epoch:
+            begun.producer_epoch, begun.lowest_sequence = producer_epoch, base_sequence
+        elif producer_epoch == begun.producer_epoch:
+            begun.lowest_sequence = min(begun.lowest_sequence, base_sequence)
+        return begun
+
+    def of(self, producer_id: int) -> Verification | None:
+        return self._begun.get(producer_id)
+
+    def holds(self, producer_id: int, verification: Verification) -> bool:
+        return self._begun.get(producer_id) is verification
+
+    def end(self, producer_id: int) -> None:
+        self._begun.pop(producer_id, None)
+
 
 REMEMBERED_BATCHES = 5
 NO_OFFSET = -1

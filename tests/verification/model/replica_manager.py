@@ -1,28 +1,207 @@
-"""The replicas on one broker's disk: the controller's decisions, clients' appends, followers' fetches, and waiting
-requests.
+"""The replicas on one broker's disk: the controller's decisions, clients' appends, followers' fetches, and the requests
+that wait for them.
 
-Source: ReplicaManager in Kafka.
+A round of replication is one fetch of one follower: the leader learns the follower's end offset and may move the high
+watermark, the follower gets batches and the high watermark as it was before. So a batch takes one round to the
+follower, a second to the leader's high watermark, a third to the follower's: between any two of them a broker may die.
+A follower that has nothing left to fetch plans no more rounds, as its fetch would wait at the leader (long polling).
+Code that changes something for the follower calls `wake`.
+
+Source: ReplicaManager, AbstractFetcherThread, ReplicaFetcherThread, DelayedProduce, DelayedFetch,
+DelayedOperationPurgatory in Kafka.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from kio.schema.errors import ErrorCode
 
-from model.control_batches import EndTransactionMarker
-from model.controller import Controller
-from model.delayed_fetches import DelayedFetches
-from model.image import NO_LEADER, ClusterImage, PartitionState, TopicIdPartition, TopicImage
+from model.controller import NO_LEADER, ClusterImage, Controller, PartitionState, TopicIdPartition, TopicImage
 from model.partition import Appended, Partition
-from model.purgatory import Purgatory
+from model.producer_state import Verification
 from model.read_journal import ReadJournal
-from model.record_batches import Refused, parse_batch
-from model.replication import Replication
+from model.record_batches import EndTransactionMarker, Refused, parse_batch
 from model.settings import ClusterSettings, Generation
 from model.timeline import Planned, Timeline
-from model.verification import Verification
+
+# The code for a batch that ends before the offset, None while it must wait.
+Check = Callable[[TopicIdPartition, int], ErrorCode | None]
+Codes = dict[TopicIdPartition, ErrorCode]
+
+
+@dataclass(slots=True, eq=False)
+class DelayedProduce:
+    """`required_offsets`: of each partition that was appended to. `codes`: of those that are settled."""
+
+    required_offsets: Mapping[TopicIdPartition, int]
+    codes: Codes
+    on_complete: Callable[[Codes], None]
+    timeout: Planned | None = None
+
+
+class Purgatory:
+    def __init__(self, timeline: Timeline, check: Check) -> None:
+        self._timeline = timeline
+        self._check = check
+        self._watchers: dict[TopicIdPartition, list[DelayedProduce]] = {}
+
+    def __len__(self) -> int:
+        """Entries in the watchers' lists: one for each partition of each waiting request."""
+        return sum(map(len, self._watchers.values()))
+
+    def add(
+        self, required_offsets: Mapping[TopicIdPartition, int], timeout_ms: int, on_complete: Callable[[Codes], None]
+    ) -> None:
+        """`on_complete` gets a code for each of `required_offsets`, perhaps before this returns."""
+        waiting = DelayedProduce(required_offsets, {}, on_complete)
+        if self._settle(waiting):
+            on_complete(waiting.codes)
+            return
+        for key in required_offsets:
+            self._watchers.setdefault(key, []).append(waiting)
+        waiting.timeout = self._timeline.call_in(max(0, timeout_ms), lambda: self._expire(waiting))
+
+    def check(self, key: TopicIdPartition) -> None:
+        for waiting in list(self._watchers.get(key, ())):
+            # An answer lets the next request of its connection in, which may get here again.
+            if waiting.timeout is not None and self._settle(waiting):
+                self._timeline.cancel(waiting.timeout)
+                self._complete(waiting)
+
+    def clear(self) -> None:
+        for waiting in [waiting for watchers in self._watchers.values() for waiting in watchers]:
+            if waiting.timeout is not None:
+                self._timeline.cancel(waiting.timeout)
+                waiting.timeout = None
+        self._watchers.clear()
+
+    def _settle(self, waiting: DelayedProduce) -> bool:
+        for key, required_offset in waiting.required_offsets.items():
+            if key not in waiting.codes:
+                code = self._check(key, required_offset)
+                if code is not None:
+                    waiting.codes[key] = code
+        return len(waiting.codes) == len(waiting.required_offsets)
+
+    def _expire(self, waiting: DelayedProduce) -> None:
+        for key in waiting.required_offsets:
+            waiting.codes.setdefault(key, ErrorCode.request_timed_out)
+        self._complete(waiting)
+
+    def _complete(self, waiting: DelayedProduce) -> None:
+        waiting.timeout = None
+        for key in waiting.required_offsets:
+            self._watchers[key].remove(waiting)
+            if not self._watchers[key]:
+                del self._watchers[key]
+        waiting.on_complete(waiting.codes)
+
+
+@dataclass(slots=True, eq=False)
+class DelayedFetch:
+    keys: Sequence[TopicIdPartition]
+    is_ready: Callable[[], bool]
+    on_complete: Callable[[], None]
+    timeout: Planned | None = None
+
+
+class DelayedFetches:
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._waiting: list[DelayedFetch] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(
+        self, keys: Sequence[TopicIdPartition], timeout_ms: int, is_ready: Callable[[], bool],
+        on_complete: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """`on_complete` is called once, later."""
+        waiting = DelayedFetch(keys, is_ready, on_complete)
+        self._waiting.append(waiting)
+        waiting.timeout = self._timeline.call_in(timeout_ms, lambda: self._complete(waiting))
+
+    def check(self, key: TopicIdPartition) -> None:
+        for waiting in list(self._waiting):
+            # An answer lets the next request of its connection in, which may get here again.
+            if waiting.timeout is not None and key in waiting.keys and waiting.is_ready():
+                self._timeline.cancel(waiting.timeout)
+                self._complete(waiting)
+
+    def clear(self) -> None:
+        for waiting in self._waiting:
+            if waiting.timeout is not None:
+                self._timeline.cancel(waiting.timeout)
+                waiting.timeout = None
+        self._waiting.clear()
+
+    def _complete(self, waiting: DelayedFetch) -> None:
+        waiting.timeout = None
+        self._waiting.remove(waiting)
+        waiting.on_complete()
+
+
+@dataclass(slots=True)
+class Replication:
+    """`replica_fetch_ms`: the range from one round of a follower to its next."""
+
+    _timeline: Timeline
+    _rng: random.Random
+    _replica_fetch_ms: tuple[int, int]
+    _brokers: Mapping[int, ReplicaManager]
+    _planned: set[tuple[int, TopicIdPartition]] = field(default_factory=set)
+
+    def wake(self, node_id: int, key: TopicIdPartition) -> None:
+        """The follower has a reason to fetch. Its round is planned, unless it is already."""
+        if (node_id, key) in self._planned:
+            return
+        self._planned.add((node_id, key))
+        delay_ms = self._rng.randint(*self._replica_fetch_ms)
+        self._timeline.call_in(delay_ms, lambda: self._round(node_id, key))
+
+    def wake_followers(self, partition: Partition) -> None:
+        for node_id in partition.followers:
+            self.wake(node_id, partition.key)
+
+    def _round(self, node_id: int, key: TopicIdPartition) -> None:
+        self._planned.discard((node_id, key))
+        pair = self._connected(node_id, key)
+        if pair is None:
+            return
+        leader, follower = pair
+        now_ms = self._timeline.now_ms
+        offset = follower.log.end_offset
+        fetched = leader.fetched_by(node_id, offset, follower.log.last_epoch, follower.log.start_offset, now_ms)
+        follower.take(fetched, now_ms)
+        known = leader.followers[node_id]
+        known.long_polling = False
+        self._brokers[node_id].changed(key)
+        self._brokers[leader.node_id].follower_fetched(leader, node_id)
+        known.long_polling = (
+            known.end_offset == follower.log.end_offset == leader.log.end_offset
+            and follower.high_watermark >= leader.high_watermark
+            and follower.log.start_offset == known.log_start_offset >= leader.log.start_offset
+        )
+        if not known.long_polling:
+            self.wake(node_id, key)
+
+    def _connected(self, node_id: int, key: TopicIdPartition) -> tuple[Partition, Partition] | None:
+        """The leader's replica and the follower's, if the two brokers agree on who is which."""
+        broker = self._brokers[node_id]
+        follower = broker.partitions.get(key)
+        if follower is None or not broker.is_alive or broker.is_isolated or follower.is_leader:
+            return None
+        leading = self._brokers.get(follower.leader_id)
+        if leading is None or not leading.is_alive:
+            return None
+        leader = leading.partitions.get(key)
+        if leader is None or not leader.is_leader or leader.leader_epoch != follower.leader_epoch:
+            return None
+        return leader, follower
 
 
 class ReplicaManager:

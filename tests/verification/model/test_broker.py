@@ -6,7 +6,7 @@ import pytest
 
 from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE, lacking
 from kafka_sink.kafka.protocol.transaction_needs import EXACTLY_ONCE
-from model.byte_client import Answer, client_of_topic, record_batch
+from model.clients import Answer, client_of_topic, record_batch
 from model.settings import RELEASES
 
 NONE, UNKNOWN_TOPIC, NO_LEADER, NOT_LEADER = 0, 3, 5, 6

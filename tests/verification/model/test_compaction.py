@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from model.byte_client import ByteClient, client_of_topic, record_batch
-from model.compaction import without_records
-from model.read_client import READ_COMMITTED, read_client
+from model.clients import READ_COMMITTED, ByteClient, client_of_topic, read_client, record_batch, transaction_client
+from model.partition_log import without_records
 from model.record_batches import HEADER, check_batch, decode_stored_records, parse_batch
 from model.test_fetch import batches_of
-from model.transaction_client import transaction_client
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 

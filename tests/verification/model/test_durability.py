@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from model.byte_client import Answer, ByteClient, client_of_topic, record_batch
+from model.clients import Answer, ByteClient, client_of_topic, record_batch
 
 FAILOVER_MS = 2_000
 

@@ -14,7 +14,7 @@ from effort import examples
 from kafka_sink.errors import AttemptReplaced, NonDeterministicReplay, StateWentBack
 from model import explorations
 from model.explorations import FAMILIES, VERSIONS, Events, Family, all_of, of_seed, some
-from model.schedules import (
+from model.worlds import (
     NEVER,
     Crash,
     Event,
@@ -31,8 +31,10 @@ from model.schedules import (
     Switch,
     TimeOut,
     Twice,
+    World,
+    run,
+    steps_of_a_quiet_run,
 )
-from model.worlds import World, run, steps_of_a_quiet_run
 from reliability.campaign import Campaign
 
 

@@ -6,9 +6,19 @@ from typing import Any
 
 import pytest
 
-from model.byte_client import ByteClient, client_of_topic, record_batch, values_of
+from model.clients import (
+    NEWEST_FETCH,
+    ByteClient,
+    Got,
+    Wanted,
+    client_of_topic,
+    fetch_answer,
+    fetch_request,
+    read_client,
+    record_batch,
+    values_of,
+)
 from model.partition_log import EpochAndOffset
-from model.read_client import NEWEST_FETCH, Got, Wanted, fetch_answer, fetch_request, read_client
 from model.record_batches import RecordBatch, next_batch
 from model.settings import FETCH
 

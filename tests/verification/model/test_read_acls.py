@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from model.broker import Operation
-from model.byte_client import ByteClient, client_of_topic, record_batch
-from model.consumer_reads import LATEST
-from model.read_client import ReadClient, read_client
+from model.clients import ByteClient, ReadClient, client_of_topic, read_client, record_batch
+from model.read_apis import LATEST
 
 NO_RIGHT_TO_TOPIC = 29
 

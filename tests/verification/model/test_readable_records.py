@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from model.byte_client import ByteClient, client_of_topic, record_batch
-from model.read_journal import Isolation
-from model.readable_records import Fate
-from model.transaction_client import transaction_client
+from model.clients import ByteClient, client_of_topic, record_batch, transaction_client
+from model.read_journal import Fate, Isolation
 
 COMMITTED, UNCOMMITTED = Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED
 

@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from model.byte_client import ByteClient, client_of_topic, record_batch
+from model.clients import ByteClient, client_of_topic, record_batch
 from model.settings import ClusterSettings, Truncation
 
 STEPS = 150

@@ -1,4 +1,4 @@
-"""Virtual time: what is to happen when, in one order for one seed.
+"""Virtual time: what is to happen when, in one order for one seed; and requests between brokers, which take time.
 
 Two things at the same ms happen in the order in which they were planned.
 """
@@ -6,8 +6,10 @@ Two things at the same ms happen in the order in which they were planned.
 from __future__ import annotations
 
 import heapq
+import random
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 
 class Planned(NamedTuple):
@@ -43,3 +45,22 @@ class Timeline:
             self.now_ms = max(self.now_ms, due_ms)
             heapq.heappop(self._planned).action()
         self.now_ms = max(self.now_ms, now_ms)
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class InterBroker:
+    """`latency_ms`: the range for one way."""
+
+    _timeline: Timeline
+    _rng: random.Random
+    _latency_ms: tuple[int, int]
+
+    def ask(self, request: Callable[[Callable[[T], None]], None], on_answer: Callable[[T], None]) -> None:
+        """`request` is run at the receiver and given what takes its answer."""
+        self._later(lambda: request(lambda answer: self._later(lambda: on_answer(answer))))
+
+    def _later(self, action: Callable[[], None]) -> None:
+        self._timeline.call_in(self._rng.randint(*self._latency_ms), action)

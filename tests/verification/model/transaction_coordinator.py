@@ -1,13 +1,19 @@
 """The transaction coordinator on one broker: transactional ids, their producers, and the end of their transactions.
 
 Every change is written to `__transaction_state` with acks=all before it becomes visible. During this write the id is
-busy, and other requests get CONCURRENT_TRANSACTIONS. The next leader of the id's partition reads the changes there,
-and completes the transactions that were decided but not completed.
+busy, and other requests get CONCURRENT_TRANSACTIONS. The next leader of the id's partition reads the changes there, and
+completes the transactions that were decided but not completed.
+
+It sends the markers of an ended transaction to its partitions' leaders, until each leader has one: the transaction
+waits for a partition without a leader, and deleted partitions are skipped. A leader asks it about partitions before it
+appends the first batch (KIP-890). Version 1: it checks that they are in the transaction. Version 2: it adds them, so
+clients need not.
 
 Not modelled: that a failed attempt to fence a producer is remembered (it is tried again, from the same epoch);
 KIP-939's prepared transactions.
 
-Source: TransactionCoordinator, TransactionStateManager in Kafka; KIP-98, KIP-360, KIP-890.
+Source: TransactionCoordinator, TransactionStateManager, TransactionMarkerChannelManager,
+TransactionMarkerRequestCompletionHandler, AddPartitionsToTxnManager in Kafka; KIP-98, KIP-360, KIP-890, KAFKA-20734.
 """
 
 from __future__ import annotations
@@ -16,21 +22,18 @@ import random
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from model.control_batches import EndTransactionMarker
-from model.coordinator_shards import Shard, Shards
-from model.inter_broker import InterBroker
-from model.internal_topics import TRANSACTION_STATE
+from model.controller import NO_LEADER, TopicIdPartition
+from model.internal_topics import TRANSACTION_STATE, Shard, Shards, coordinator_of
 from model.partition import Partition
-from model.record_batches import Refused
+from model.record_batches import EndTransactionMarker, Refused, decode_state, encode_state
 from model.replica_manager import ReplicaManager
-from model.settings import ClusterSettings
-from model.state_records import decode_state, encode_state
-from model.timeline import Planned, Timeline
-from model.transaction_markers import Sending, TransactionMarkers
+from model.settings import ClusterSettings, TransactionSettings
+from model.timeline import InterBroker, Planned, Timeline
 from model.transaction_metadata import (
     NO_EPOCH,
     NO_PRODUCER_ID,
@@ -50,6 +53,60 @@ from model.transaction_metadata import (
     initialised,
     with_partitions,
 )
+
+# Final answers of a leader: this coordinator, or this transaction, is outdated.
+_FENCED = frozenset({ErrorCode.invalid_producer_epoch, ErrorCode.transaction_coordinator_fenced})
+
+
+@dataclass(slots=True, eq=False)
+class Sending:
+    """`is_wanted`: True while the transaction waits for these markers. `on_written`: called for each partition."""
+
+    marker: EndTransactionMarker
+    is_wanted: Callable[[], bool]
+    on_written: Callable[[TopicPartition], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TransactionMarkers:
+    """Of the coordinators on one broker. `brokers`: every broker's replicas."""
+
+    _replicas: ReplicaManager
+    _brokers: Mapping[int, ReplicaManager]
+    _inter_broker: InterBroker
+    _settings: TransactionSettings
+    _timeline: Timeline
+
+    def send(self, sending: Sending, partition: TopicPartition) -> None:
+        if not sending.is_wanted():
+            return
+        topic = self._replicas.image.topics.get(partition[0])
+        if topic is None:
+            sending.on_written(partition)
+            return
+        state = topic.partitions[partition[1]]
+        if state.leader not in self._replicas.image.alive:
+            self._retry(sending, partition)
+        else:
+            key = TopicIdPartition(topic.topic_id, partition[1])
+            leader = self._brokers[state.leader]
+
+            def request(answer: Callable[[ErrorCode], None]) -> None:
+                leader.append_marker(key, sending.marker, answer)
+
+            self._inter_broker.ask(request, partial(self._answered, sending, partition))
+
+    def _answered(self, sending: Sending, partition: TopicPartition, code: ErrorCode) -> None:
+        if not sending.is_wanted() or code in _FENCED:
+            return
+        if code is ErrorCode.none:
+            sending.on_written(partition)
+        else:
+            self._retry(sending, partition)
+
+    def _retry(self, sending: Sending, partition: TopicPartition) -> None:
+        self._timeline.call_in(self._settings.marker_retry_ms, lambda: self.send(sending, partition))
+
 
 # What went wrong with the log, as clients hear of it.
 COORDINATOR_CODES = {
@@ -392,3 +449,56 @@ def _to_json(metadata: TransactionMetadata) -> dict[str, Any]:
 def _from_json(fields: dict[str, Any]) -> TransactionMetadata:
     partitions = frozenset((topic, number) for topic, number in fields["partitions"])
     return TransactionMetadata(**fields | {"state": TransactionState(fields["state"]), "partitions": partitions})
+
+
+Codes = Mapping[TopicPartition, ErrorCode]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionalWrite:
+    """`adds`: version 2, by the version of the client's request. `knows_abortable`: its client knows
+    TRANSACTION_ABORTABLE."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    adds: bool
+    knows_abortable: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TransactionPartitions:
+    """Of one broker. `coordinators`: of every broker."""
+
+    _replicas: ReplicaManager
+    _coordinators: Mapping[int, TransactionCoordinator]
+    _inter_broker: InterBroker
+
+    def add_or_verify(
+        self, write: TransactionalWrite, partitions: Collection[TopicPartition], on_done: Callable[[Codes], None]
+    ) -> None:
+        def answered(codes: Codes) -> None:
+            on_done({partition: _as_producers_know(code, write) for partition, code in codes.items()})
+
+        node_id = coordinator_of(self._replicas.image, TRANSACTION_STATE, write.transactional_id)
+        if node_id == NO_LEADER:
+            answered(dict.fromkeys(partitions, ErrorCode.coordinator_not_available))
+            return
+        coordinator = self._coordinators[node_id]
+
+        def request(answer: Callable[[Codes], None]) -> None:
+            ids = (write.transactional_id, write.producer_id, write.producer_epoch)
+            if write.adds:
+                coordinator.add_partitions(*ids, partitions, lambda code: answer(dict.fromkeys(partitions, code)))
+            else:
+                answer(coordinator.verify_partitions(*ids, partitions))
+
+        self._inter_broker.ask(request, answered)
+
+
+def _as_producers_know(code: ErrorCode, write: TransactionalWrite) -> ErrorCode:
+    if code is ErrorCode.producer_fenced:
+        return ErrorCode.invalid_producer_epoch
+    if code is ErrorCode.transaction_abortable and not write.knows_abortable:
+        return ErrorCode.invalid_txn_state
+    return code

@@ -14,7 +14,7 @@ from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.options.config import sink_config
 from model.settings import RELEASES
-from simulation.rows import RowShape
+from simulation.outcome import RowShape
 
 
 @dataclass(frozen=True, slots=True)

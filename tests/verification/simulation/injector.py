@@ -16,9 +16,8 @@ from model.record_batches import RecordBatch, decode_records
 from model.settings import INIT_PRODUCER_ID, METADATA, PRODUCE, RELEASES, ClusterSettings
 from simulation.faults import SHORTEST_BLOCK_MS, Fault, Plan, TopicPlan
 from simulation.network import Network, Weather, Wire
-from simulation.outcome import LogKey, Record, read_log
+from simulation.outcome import LogKey, Record, RowId, read_log, row_id_of
 from simulation.producer import SimulatedProducer
-from simulation.rows import RowId, row_id_of
 from simulation.scheduler import Scheduler
 from simulation.writer import VirtualTask
 

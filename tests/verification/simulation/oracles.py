@@ -25,8 +25,7 @@ from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.sender import EXPIRY_GRAIN_MS
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from simulation.outcome import LogKey, Outcome, Record, WriteOutcome
-from simulation.rows import Row, RowId
+from simulation.outcome import LogKey, Outcome, Record, Row, RowId, WriteOutcome
 
 # Within this, everything that was begun must have ended after the last fault.
 PROGRESS_MS = 60_000

@@ -30,8 +30,7 @@ from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config
 from kafka_sink.records.decoder import RecordSetDecoder
 from kafka_sink.records.undecodable import Undecodable
-from model.read_journal import Isolation
-from model.readable_records import Fate
+from model.read_journal import Fate, Isolation
 from simulation.producer import SOFTWARE_VERSION
 from simulation.read_world import (
     COLUMNS,

@@ -26,9 +26,8 @@ from simulation.faults import BALANCER, CODES, Fault, Plan, WritePlan, address_o
 from simulation.injector import Injector
 from simulation.network import BufferChanged, Network
 from simulation.oracles import PROGRESS_MS, judge
-from simulation.outcome import Outcome, WriteOutcome
+from simulation.outcome import Outcome, WriteOutcome, make_rows
 from simulation.producer import SimulatedProducer, Violation
-from simulation.rows import make_rows
 from simulation.scheduler import Scheduler
 from simulation.writer import VirtualTask, VirtualWrite, Waits
 

@@ -69,9 +69,7 @@ from kafka_sink.spark.reading.divide import packed
 from kafka_sink.spark.reading.positions import Positions, checkpointed, positions_of
 from kafka_sink.spark.reading.stream_plan import StreamPlan
 from model.partition import Partition
-from model.read_journal import Isolation
-from model.read_traffic import ReadTraffic
-from model.readable_records import Fate, ReadableRecord
+from model.read_journal import Fate, Isolation, ReadableRecord
 from simulation.network import Network, SimulatedTransport
 from simulation.producer import SOFTWARE_VERSION
 from simulation.read_world import (
@@ -80,6 +78,7 @@ from simulation.read_world import (
     HEALED_MS,
     TOPIC,
     ReadResult,
+    ReadTraffic,
     ReadWorld,
     Row,
     Trace,

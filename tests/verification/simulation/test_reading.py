@@ -15,8 +15,7 @@ from kafka_sink.kafka.consumer.fetcher import Fetcher
 from kafka_sink.kafka.consumer.gaps import Gaps
 from kafka_sink.kafka.protocol.apis.fetch import FetchResponse
 from kafka_sink.kafka.protocol.client_response import ClientResponse
-from model.read_faults import WEIGHTS
-from simulation.read_world import ReadResult
+from simulation.read_world import WEIGHTS, ReadResult
 from simulation.reading import run_reads
 
 

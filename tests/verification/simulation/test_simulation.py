@@ -34,18 +34,17 @@ from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from model.cluster import Cluster
 from model.explorations import of_seed
-from model.schedules import Crash, Late, Schedule
 from model.settings import RELEASES, ClusterSettings
+from model.worlds import Crash, Late, Schedule
 from reliability.campaign import Campaign
 from simulation import __main__ as command
 from simulation import reached, seeds
 from simulation.faults import BASE_CONFIG, make_plan
 from simulation.network import BufferChanged, Network
 from simulation.oracles import ORACLES, PROGRESS_MS, judge
-from simulation.outcome import LogKey, Outcome, PoolState, Record, WriteOutcome
+from simulation.outcome import EPOCH_MS, LogKey, Outcome, PoolState, Record, Row, RowId, WriteOutcome
 from simulation.producer import SimulatedProducer, Violation, WatchedPool
 from simulation.report import Report
-from simulation.rows import EPOCH_MS, Row, RowId
 from simulation.scheduler import Scheduler
 from simulation.seeds import SeedResult, run_seed
 from simulation.simulation import Simulation

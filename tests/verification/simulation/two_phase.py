@@ -17,9 +17,8 @@ from itertools import product
 from typing import get_args
 
 from kafka_sink.commit.effects import ToCoordinator, ToEveryBroker, ToLeaders
-from model.schedules import Event, Schedule
 from model.spark_driver import Step
-from model.worlds import run
+from model.worlds import Event, Schedule, run
 
 # Names of the next effect of a driver or a task: its requests and its other effects.
 STEPS = (

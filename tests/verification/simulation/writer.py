@@ -31,9 +31,8 @@ from kafka_sink.kafka.producer.topic_check import TopicCheck
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_id import ids_differ
 from kafka_sink.records.columns import RecordColumns
-from simulation.outcome import WriteOutcome
+from simulation.outcome import EPOCH_MS, Row, WriteOutcome, arrow_batch
 from simulation.producer import SimulatedProducer
-from simulation.rows import EPOCH_MS, Row, arrow_batch
 from simulation.scheduler import Scheduler, Timer
 
 Waits = Generator[int | None, None, None]
