@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from fidelity.kinds import DEADLINE_S, VERSION_2, BrokerConnection, address_of, real_client
+from fidelity.player import DEADLINE_S, VERSION_2, BrokerConnection, address_of, real_client
 from kafka_sink.broker import LocalKafka
 from model.clients import READ_COMMITTED, Got, Producer, ReadClient, TransactionClient
 from model.partition_log import without_records

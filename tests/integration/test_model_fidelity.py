@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from fidelity.kinds import BROKER_CONFIG
+from fidelity.player import BROKER_CONFIG
 from fidelity.traces import make_trace, replay
 from kafka_sink.broker import LocalKafka
 

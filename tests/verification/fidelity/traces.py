@@ -17,8 +17,20 @@ from dataclasses import dataclass
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from fidelity.generator import TOPICS, Generator
-from fidelity.kinds import DEADLINE_S, KINDS, POLL_S, BrokerConnection, Kind, address_of, model_client, real_client
-from fidelity.player import INDEX_INTERVAL_BYTES, MAX_MESSAGE_BYTES, OneBroker, Player
+from fidelity.player import (
+    DEADLINE_S,
+    INDEX_INTERVAL_BYTES,
+    KINDS,
+    MAX_MESSAGE_BYTES,
+    POLL_S,
+    BrokerConnection,
+    Kind,
+    OneBroker,
+    Player,
+    address_of,
+    model_client,
+    real_client,
+)
 from fidelity.steps import READING, Answer, Step
 from kafka_sink.broker import LocalKafka
 from kafka_sink.broker.errors import LocalClusterUnusable

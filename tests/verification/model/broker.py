@@ -278,7 +278,7 @@ class Broker:
     def _throttle(self, connection: Connection, throttle_time_ms: int) -> None:
         if throttle_time_ms:
             connection.is_throttled = True
-            self._timeline.call_in(throttle_time_ms, lambda: self._unthrottle(connection))
+            self._timeline.after(throttle_time_ms, lambda: self._unthrottle(connection))
 
     def leave_unanswered(self, connection: Connection, is_failed: bool) -> None:
         """A client can then learn of a failure only by the end of its connection."""

@@ -224,7 +224,7 @@ class Cluster:
                 self.controller.broker_lost(node_id)
 
         self._fenced_after_crash[node_id] = fence
-        self._timeline.call_in(self._rng.randint(*self.settings.failure_detection_ms), fence)
+        self._timeline.after(self._rng.randint(*self.settings.failure_detection_ms), fence)
 
     def restart(self, node_id: int) -> None:
         """The broker is back, with what its disk holds. Whatever it led, it leads no more unless elected anew."""
@@ -298,7 +298,7 @@ class Cluster:
             arrives_ms = self.now_ms + self._rng.randint(*self.settings.metadata_lag_ms)
             arrives_ms = max(arrives_ms, self._acls_arrive_ms.get(node_id, 0))
             self._acls_arrive_ms[node_id] = arrives_ms
-            self._timeline.call_in(arrives_ms - self.now_ms, functools.partial(change, broker))
+            self._timeline.after(arrives_ms - self.now_ms, functools.partial(change, broker))
 
     def forgive(self, node_id: int) -> None:
         self.brokers[node_id].forgive()
@@ -394,4 +394,4 @@ class Cluster:
             if replicas.is_alive and image.version > replicas.image.version:
                 replicas.apply(image)
 
-        self._timeline.call_in(arrives_ms - self.now_ms, arrive)
+        self._timeline.after(arrives_ms - self.now_ms, arrive)

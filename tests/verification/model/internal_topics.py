@@ -111,7 +111,7 @@ class Shards(Generic[T]):
                 shard.state = self._load(partition)
                 self._on_loaded(shard)
 
-        self._timeline.call_in(self._rng.randint(*self._settings.coordinator_load_ms), load)
+        self._timeline.after(self._rng.randint(*self._settings.coordinator_load_ms), load)
 
     def is_current(self, shard: Shard[T]) -> bool:
         """Return True if the broker has coordinated the shard without interruption."""

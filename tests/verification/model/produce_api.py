@@ -119,7 +119,7 @@ class ProduceApi:
             adds = request.version >= _ADDS_PARTITIONS
             is_concurrent = ErrorCode.concurrent_transactions in codes.values()
             if adds and is_concurrent and self._timeline.now_ms < retry_until_ms:
-                self._timeline.call_in(self._settings.add_partitions_retry_ms, again)
+                self._timeline.after(self._settings.add_partitions_retry_ms, again)
                 return
             for partition, code in codes.items():
                 is_for_later = code in _COORDINATOR_IS_AWAY or (code is ErrorCode.concurrent_transactions and not adds)
@@ -193,7 +193,7 @@ class ProduceApi:
             self._answer(connection, request, results)
 
         timeout_ms = round(request.message.timeout.total_seconds() * 1_000)
-        self._replicas.purgatory.add(required_offsets, timeout_ms, on_complete)
+        self._replicas.await_commit(required_offsets, timeout_ms, on_complete)
 
     def _log_start_offset(self, key: TopicIdPartition) -> int:
         return self._replicas.partitions[key].log.start_offset

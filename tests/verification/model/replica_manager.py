@@ -14,7 +14,7 @@ DelayedOperationPurgatory in Kafka.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kio.schema.errors import ErrorCode
@@ -25,7 +25,7 @@ from model.producer_state import Verification
 from model.read_journal import ReadJournal
 from model.record_batches import EndTransactionMarker, Refused, parse_batch
 from model.settings import ClusterSettings, Generation
-from model.timeline import Planned, Timeline
+from model.timeline import Timeline, Timer
 
 # The code for a batch that ends before the offset, None while it must wait.
 Check = Callable[[TopicIdPartition, int], ErrorCode | None]
@@ -33,113 +33,70 @@ Codes = dict[TopicIdPartition, ErrorCode]
 
 
 @dataclass(slots=True, eq=False)
-class DelayedProduce:
-    """`required_offsets`: of each partition that was appended to. `codes`: of those that are settled."""
-
-    required_offsets: Mapping[TopicIdPartition, int]
-    codes: Codes
-    on_complete: Callable[[Codes], None]
-    timeout: Planned | None = None
+class Waiting:
+    keys: Collection[TopicIdPartition]
+    is_ready: Callable[[], bool]
+    on_complete: Callable[[], None]
+    timeout: Timer | None = None
 
 
 class Purgatory:
-    def __init__(self, timeline: Timeline, check: Check) -> None:
-        self._timeline = timeline
-        self._check = check
-        self._watchers: dict[TopicIdPartition, list[DelayedProduce]] = {}
+    """Requests that wait for something of their partitions. They are looked at when something changed for one of
+    them."""
 
-    def __len__(self) -> int:
-        """Entries in the watchers' lists: one for each partition of each waiting request."""
-        return sum(map(len, self._watchers.values()))
-
-    def add(
-        self, required_offsets: Mapping[TopicIdPartition, int], timeout_ms: int, on_complete: Callable[[Codes], None]
-    ) -> None:
-        """`on_complete` gets a code for each of `required_offsets`, perhaps before this returns."""
-        waiting = DelayedProduce(required_offsets, {}, on_complete)
-        if self._settle(waiting):
-            on_complete(waiting.codes)
-            return
-        for key in required_offsets:
-            self._watchers.setdefault(key, []).append(waiting)
-        waiting.timeout = self._timeline.call_in(max(0, timeout_ms), lambda: self._expire(waiting))
-
-    def check(self, key: TopicIdPartition) -> None:
-        for waiting in list(self._watchers.get(key, ())):
-            # An answer lets the next request of its connection in, which may get here again.
-            if waiting.timeout is not None and self._settle(waiting):
-                self._timeline.cancel(waiting.timeout)
-                self._complete(waiting)
-
-    def clear(self) -> None:
-        for waiting in [waiting for watchers in self._watchers.values() for waiting in watchers]:
-            if waiting.timeout is not None:
-                self._timeline.cancel(waiting.timeout)
-                waiting.timeout = None
-        self._watchers.clear()
-
-    def _settle(self, waiting: DelayedProduce) -> bool:
-        for key, required_offset in waiting.required_offsets.items():
-            if key not in waiting.codes:
-                code = self._check(key, required_offset)
-                if code is not None:
-                    waiting.codes[key] = code
-        return len(waiting.codes) == len(waiting.required_offsets)
-
-    def _expire(self, waiting: DelayedProduce) -> None:
-        for key in waiting.required_offsets:
-            waiting.codes.setdefault(key, ErrorCode.request_timed_out)
-        self._complete(waiting)
-
-    def _complete(self, waiting: DelayedProduce) -> None:
-        waiting.timeout = None
-        for key in waiting.required_offsets:
-            self._watchers[key].remove(waiting)
-            if not self._watchers[key]:
-                del self._watchers[key]
-        waiting.on_complete(waiting.codes)
-
-
-@dataclass(slots=True, eq=False)
-class DelayedFetch:
-    keys: Sequence[TopicIdPartition]
-    is_ready: Callable[[], bool]
-    on_complete: Callable[[], None]
-    timeout: Planned | None = None
-
-
-class DelayedFetches:
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        self._waiting: list[DelayedFetch] = []
+        self._waiting: list[Waiting] = []
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def add(
-        self, keys: Sequence[TopicIdPartition], timeout_ms: int, is_ready: Callable[[], bool],
+        self, keys: Collection[TopicIdPartition], timeout_ms: int, is_ready: Callable[[], bool],
         on_complete: Callable[[], None],
     ) -> None:  # fmt: skip
-        """`on_complete` is called once, later."""
-        waiting = DelayedFetch(keys, is_ready, on_complete)
+        """`on_complete` is called once, later: when it `is_ready`, or its time is over."""
+        waiting = Waiting(keys, is_ready, on_complete)
         self._waiting.append(waiting)
-        waiting.timeout = self._timeline.call_in(timeout_ms, lambda: self._complete(waiting))
+        waiting.timeout = self._timeline.after(timeout_ms, lambda: self._complete(waiting))
+
+    def add_settled(
+        self, required: Mapping[TopicIdPartition, int], timeout_ms: int, check: Check,
+        on_complete: Callable[[Codes], None],
+    ) -> None:  # fmt: skip
+        """`on_complete` gets a code for each of `required`, perhaps before this returns. Each is settled once, by
+        `check`; what is not settled in time gets REQUEST_TIMED_OUT."""
+        codes: Codes = {}
+
+        def is_settled() -> bool:
+            for key, offset in required.items():
+                if key not in codes and (code := check(key, offset)) is not None:
+                    codes[key] = code
+            return len(codes) == len(required)
+
+        def complete() -> None:
+            on_complete(dict.fromkeys(required, ErrorCode.request_timed_out) | codes)
+
+        if is_settled():
+            complete()
+        else:
+            self.add(required, max(0, timeout_ms), is_settled, complete)
 
     def check(self, key: TopicIdPartition) -> None:
         for waiting in list(self._waiting):
             # An answer lets the next request of its connection in, which may get here again.
             if waiting.timeout is not None and key in waiting.keys and waiting.is_ready():
-                self._timeline.cancel(waiting.timeout)
+                waiting.timeout.cancel()
                 self._complete(waiting)
 
     def clear(self) -> None:
         for waiting in self._waiting:
             if waiting.timeout is not None:
-                self._timeline.cancel(waiting.timeout)
+                waiting.timeout.cancel()
                 waiting.timeout = None
         self._waiting.clear()
 
-    def _complete(self, waiting: DelayedFetch) -> None:
+    def _complete(self, waiting: Waiting) -> None:
         waiting.timeout = None
         self._waiting.remove(waiting)
         waiting.on_complete()
@@ -161,7 +118,7 @@ class Replication:
             return
         self._planned.add((node_id, key))
         delay_ms = self._rng.randint(*self._replica_fetch_ms)
-        self._timeline.call_in(delay_ms, lambda: self._round(node_id, key))
+        self._timeline.after(delay_ms, lambda: self._round(node_id, key))
 
     def wake_followers(self, partition: Partition) -> None:
         for node_id in partition.followers:
@@ -218,9 +175,9 @@ class ReplicaManager:
         self.lives = 1
         self.is_isolated = False
         self.image = ClusterImage()
-        self.purgatory = Purgatory(timeline, self._check_enough_replicas)
-        self.deletions = Purgatory(timeline, self._check_low_watermark)
-        self.delayed_fetches = DelayedFetches(timeline)
+        self.purgatory = Purgatory(timeline)
+        self.deletions = Purgatory(timeline)
+        self.delayed_fetches = Purgatory(timeline)
         # Called after every new image, when it has been applied.
         self.listeners: list[Callable[[], None]] = []
         self._settings = settings
@@ -228,7 +185,7 @@ class ReplicaManager:
         self._controller = controller
         self._replication = replication
         self._journal = journal
-        self._lag_checks: dict[TopicIdPartition, Planned] = {}
+        self._lag_checks: dict[TopicIdPartition, Timer] = {}
 
     @property
     def generation(self) -> Generation:
@@ -242,11 +199,10 @@ class ReplicaManager:
 
     def crash(self) -> None:
         self.is_alive = False
-        self.purgatory.clear()
-        self.deletions.clear()
-        self.delayed_fetches.clear()
+        for waiting in (self.purgatory, self.deletions, self.delayed_fetches):
+            waiting.clear()
         for planned in self._lag_checks.values():
-            self._timeline.cancel(planned)
+            planned.cancel()
         self._lag_checks.clear()
 
     def start(self) -> None:
@@ -336,7 +292,12 @@ class ReplicaManager:
         self, key: TopicIdPartition, next_offset: int, timeout_ms: int, on_complete: Callable[[ErrorCode], None]
     ) -> None:
         """What ends before `next_offset` is below the high watermark, or cannot get there."""
-        self.purgatory.add({key: next_offset}, timeout_ms, lambda codes: on_complete(codes[key]))
+        self.await_commit({key: next_offset}, timeout_ms, lambda codes: on_complete(codes[key]))
+
+    def await_commit(
+        self, required_offsets: Mapping[TopicIdPartition, int], timeout_ms: int, on_complete: Callable[[Codes], None]
+    ) -> None:
+        self.purgatory.add_settled(required_offsets, timeout_ms, self._check_enough_replicas, on_complete)
 
     def replica(self, key: TopicIdPartition) -> Partition:
         """Raises Refused without one."""
@@ -363,9 +324,8 @@ class ReplicaManager:
 
     def changed(self, key: TopicIdPartition) -> None:
         """Requests that wait for the partition's offsets, or for this broker's part in it, are looked at."""
-        self.purgatory.check(key)
-        self.deletions.check(key)
-        self.delayed_fetches.check(key)
+        for waiting in (self.purgatory, self.deletions, self.delayed_fetches):
+            waiting.check(key)
 
     def follower_fetched(self, partition: Partition, node_id: int) -> None:
         """As leader: what is known of a follower changed."""
@@ -387,7 +347,9 @@ class ReplicaManager:
         partition.delete_before(offset)
         self._replication.wake_followers(partition)
         self.changed(key)
-        self.deletions.add({key: offset}, timeout_ms, lambda codes: on_complete(codes[key]))
+        self.deletions.add_settled(
+            {key: offset}, timeout_ms, self._check_low_watermark, lambda codes: on_complete(codes[key])
+        )
 
     def low_watermark(self, key: TopicIdPartition) -> int:
         """The smallest start offset of the partition's live replicas, as far as their fetches told."""
@@ -418,10 +380,10 @@ class ReplicaManager:
         planned = self._lag_checks.get(partition.key)
         if deadline_ms is None:
             if planned is not None:
-                self._timeline.cancel(self._lag_checks.pop(partition.key))
+                self._lag_checks.pop(partition.key).cancel()
         elif planned is None:
             delay_ms = max(at_least_ms, deadline_ms - self._timeline.now_ms)
-            self._lag_checks[partition.key] = self._timeline.call_in(delay_ms, lambda: self._shrink_isr(partition))
+            self._lag_checks[partition.key] = self._timeline.after(delay_ms, lambda: self._shrink_isr(partition))
 
     def _shrink_isr(self, partition: Partition) -> None:
         del self._lag_checks[partition.key]

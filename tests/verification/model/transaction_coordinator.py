@@ -33,7 +33,7 @@ from model.partition import Partition
 from model.record_batches import EndTransactionMarker, Refused, decode_state, encode_state
 from model.replica_manager import ReplicaManager
 from model.settings import ClusterSettings, TransactionSettings
-from model.timeline import InterBroker, Planned, Timeline
+from model.timeline import InterBroker, Timeline, Timer
 from model.transaction_metadata import (
     NO_EPOCH,
     NO_PRODUCER_ID,
@@ -105,7 +105,7 @@ class TransactionMarkers:
             self._retry(sending, partition)
 
     def _retry(self, sending: Sending, partition: TopicPartition) -> None:
-        self._timeline.call_in(self._settings.marker_retry_ms, lambda: self.send(sending, partition))
+        self._timeline.after(self._settings.marker_retry_ms, lambda: self.send(sending, partition))
 
 
 # What went wrong with the log, as clients hear of it.
@@ -160,7 +160,7 @@ class TransactionCoordinator:
         self._shards = Shards(
             TRANSACTION_STATE, replicas, settings.transactions, timeline, rng, _load, self._continue_with
         )
-        self._sweep: Planned | None = None
+        self._sweep: Timer | None = None
         replicas.listeners.append(self._shards.follow_image)
 
     # --- requests -----------------------------------------------------------------------------------------------------
@@ -400,7 +400,7 @@ class TransactionCoordinator:
         def written(code: ErrorCode) -> None:
             if code is ErrorCode.coordinator_not_available:
                 entry.is_busy = True
-                self._timeline.call_in(self._settings.marker_retry_ms, again)
+                self._timeline.after(self._settings.marker_retry_ms, again)
 
         def again() -> None:
             if self._shards.is_current(shard):
@@ -415,7 +415,7 @@ class TransactionCoordinator:
         if self._sweep is not None or not any(self._open_transactions()):
             return
         interval_ms = self._settings.transaction_abort_timed_out_cleanup_interval_ms
-        self._sweep = self._timeline.call_in(interval_ms - self._timeline.now_ms % interval_ms, self._abort_timed_out)
+        self._sweep = self._timeline.after(interval_ms - self._timeline.now_ms % interval_ms, self._abort_timed_out)
 
     def _open_transactions(self) -> Iterator[tuple[Shard[TransactionShard], TransactionEntry]]:
         for shard, state in self._shards.known():

@@ -14,12 +14,11 @@ from dataclasses import replace
 from model.cluster import Cluster
 from model.record_batches import RecordBatch, decode_records
 from model.settings import INIT_PRODUCER_ID, METADATA, PRODUCE, RELEASES, ClusterSettings
+from model.timeline import Timeline
 from simulation.faults import SHORTEST_BLOCK_MS, Fault, Plan, TopicPlan
 from simulation.network import Network, Weather, Wire
 from simulation.outcome import LogKey, Record, RowId, read_log, row_id_of
-from simulation.producer import SimulatedProducer
-from simulation.scheduler import Scheduler
-from simulation.writer import VirtualTask
+from simulation.producer import SimulatedProducer, VirtualTask
 
 End = Callable[[], None] | None
 
@@ -37,7 +36,7 @@ class Injector:
     """`recreated`: topics that were deleted, and when."""
 
     def __init__(
-        self, plan: Plan, *, scheduler: Scheduler, cluster: Cluster, network: Network, tasks: list[VirtualTask],
+        self, plan: Plan, *, scheduler: Timeline, cluster: Cluster, network: Network, tasks: list[VirtualTask],
         new_cluster: Callable[[str, ClusterSettings], Cluster], rng: random.Random,
     ) -> None:  # fmt: skip
         """`new_cluster`: an empty one, by the name of what decides its ids."""

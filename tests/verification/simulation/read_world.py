@@ -22,10 +22,10 @@ from model.cluster import Cluster
 from model.partition import Partition
 from model.read_journal import ReadableRecord
 from model.settings import FETCH, KAFKA_3_3, LIST_OFFSETS, METADATA, PRODUCE, WRITE_TXN_MARKERS, ClusterSettings
+from model.timeline import Timeline
 from model.wire import kio_module
 from simulation.faults import address_of
 from simulation.network import Network
-from simulation.scheduler import Scheduler
 
 # What brokers answer for a moment: a reader asks again.
 PASSING = (
@@ -315,7 +315,7 @@ class ReadWorld:
         self.counts: Counter[str] = Counter()
         self._trace = trace
         self._rng = rng = random.Random(f"{seed}/{name}ing")
-        self._scheduler = Scheduler()
+        self._scheduler = Timeline()
         settings = ClusterSettings(
             generation=KAFKA_3_3, replica_lag_time_max_ms=100, failure_detection_ms=(10, 100),
             racks=rng.choice([{}, RACKS]), metadata_lag_ms=(1, 30), high_watermark_checkpoint_interval_ms=500,

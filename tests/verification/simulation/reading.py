@@ -31,6 +31,7 @@ from kafka_sink.options.reading import READING, read_config
 from kafka_sink.records.decoder import RecordSetDecoder
 from kafka_sink.records.undecodable import Undecodable
 from model.read_journal import Fate, Isolation
+from model.timeline import Timer
 from simulation.producer import SOFTWARE_VERSION
 from simulation.read_world import (
     COLUMNS,
@@ -45,7 +46,6 @@ from simulation.read_world import (
     key_of,
     row_of,
 )
-from simulation.scheduler import Timer
 
 # The last range is planned after HEALED_MS; a reader that is not done by then hangs.
 GIVE_UP_MS = HEALED_MS + 200_000

@@ -35,6 +35,7 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from model.cluster import Cluster
 from model.explorations import of_seed
 from model.settings import RELEASES, ClusterSettings
+from model.timeline import Timeline
 from model.worlds import Crash, Late, Schedule
 from reliability.campaign import Campaign
 from simulation import __main__ as command
@@ -44,9 +45,7 @@ from simulation.network import BufferChanged, Network
 from simulation.oracles import ORACLES, PROGRESS_MS, judge
 from simulation.outcome import EPOCH_MS, LogKey, Outcome, PoolState, Record, Row, RowId, WriteOutcome
 from simulation.producer import SimulatedProducer, Violation, WatchedPool
-from simulation.report import Report
-from simulation.scheduler import Scheduler
-from simulation.seeds import SeedResult, run_seed
+from simulation.seeds import Report, SeedResult, run_seed
 from simulation.simulation import Simulation
 from simulation.two_phase import run_commit
 
@@ -411,8 +410,8 @@ def test_a_buffer_that_changes_on_the_wire_is_seen() -> None:
         scheduler.step()
 
 
-def _network() -> tuple[Scheduler, Network]:
-    scheduler = Scheduler()
+def _network() -> tuple[Timeline, Network]:
+    scheduler = Timeline()
     cluster = Cluster(node_ids=(1,), rng=random.Random(1), settings=ClusterSettings())
     return scheduler, Network(cluster, scheduler, random.Random(1), {("broker-1", 9092): 1})
 
