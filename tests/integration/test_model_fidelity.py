@@ -11,14 +11,13 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from fidelity.kinds import BROKER_CONFIG, DEADLINE_S, VERSION_2, BrokerConnection, address_of, real_client
+from fidelity.player import BROKER_CONFIG, DEADLINE_S, VERSION_2, BrokerConnection, address_of, real_client
 from fidelity.traces import make_trace, replay
 from kafka_sink.broker import LocalKafka
-from model.compaction import without_records
-from model.consumer_reads import LATEST
-from model.read_client import READ_COMMITTED, Got, ReadClient
+from model.clients import READ_COMMITTED, Got, Producer, ReadClient, TransactionClient
+from model.partition_log import without_records
+from model.read_apis import LATEST
 from model.record_batches import HEADER, RecordBatch, decode_stored_records, next_batch, parse_batch
-from model.transaction_client import Producer, TransactionClient
 from waiting import wait_until
 
 CLEANER = {"log.cleaner.backoff.ms": 100, "log.cleaner.min.cleanable.ratio": 0.0001}

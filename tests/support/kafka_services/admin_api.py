@@ -10,9 +10,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from model.broker import Broker, Handlers
+from model.broker import Broker, Connection, Handlers
 from model.cluster import Cluster
-from model.connection import Connection
 from model.settings import CREATE_TOPICS, DESCRIBE_CONFIGS, DESCRIBE_GROUPS
 from model.wire import Request, build, kio_module
 
@@ -47,7 +46,7 @@ class AdminApi:
             )
             for topic in request.message.topics
         )
-        self._broker.answer(connection, request, "CreateTopicsResponse", topics=topics)
+        self._broker.answer(connection, request, topics=topics)
 
     def _created(self, topic: Any, *, is_only_checked: bool) -> ErrorCode:
         if self._cluster.topic_id(topic.name) is not None:
@@ -60,7 +59,7 @@ class AdminApi:
     def _describe(self, connection: Connection, request: Request) -> None:
         kio_version = kio_module(DESCRIBE_CONFIGS, request.version, "response")
         results = tuple(self._described(kio_version, resource) for resource in request.message.resources)
-        self._broker.answer(connection, request, "DescribeConfigsResponse", results=results)
+        self._broker.answer(connection, request, results=results)
 
     def _described(self, kio_version: Any, resource: Any) -> Any:
         code, values = ErrorCode.none, self._settings
@@ -108,4 +107,4 @@ class AdminApi:
             )
             for group_id in request.message.groups
         )
-        self._broker.answer(connection, request, "DescribeGroupsResponse", groups=groups)
+        self._broker.answer(connection, request, groups=groups)

@@ -25,7 +25,7 @@ from kafka_services.admin_api import AdminApi
 from kafka_services.front import Front, HangUp
 from kafka_services.service import Service
 from model.cluster import Cluster
-from model.image import TopicIdPartition
+from model.controller import TopicIdPartition
 from model.record_batches import RecordBatch, Refused, decode_records, parse_batch
 from model.settings import PRODUCE, ClusterSettings, Generation, TopicSettings, TransactionSettings
 from model.wire import Request

@@ -42,27 +42,10 @@ from fidelity.steps import (
     TopicMade,
     TxnOffsetCommit,
 )
-from model.consumer_reads import EARLIEST, LARGEST_TIMESTAMP, LATEST, NO_EPOCH
-from model.read_client import PLENTY
+from model.clients import PLENTY
+from model.read_apis import EARLIEST, LARGEST_TIMESTAMP, LATEST, NO_EPOCH
 from model.read_journal import Isolation
-from model.settings import (
-    ADD_OFFSETS_TO_TXN,
-    ADD_PARTITIONS_TO_TXN,
-    DELETE_RECORDS,
-    DESCRIBE_PRODUCERS,
-    END_TXN,
-    FETCH,
-    FIND_COORDINATOR,
-    INIT_PRODUCER_ID,
-    LIST_OFFSETS,
-    METADATA,
-    OFFSET_COMMIT,
-    OFFSET_FETCH,
-    OFFSET_FOR_LEADER_EPOCH,
-    PRODUCE,
-    TXN_OFFSET_COMMIT,
-    Generation,
-)
+from model.settings import API_NAMES, Generation
 
 # Partitions of each slot's first topic.
 TOPICS = {0: 2, 1: 1}
@@ -70,12 +53,13 @@ TRANSACTIONAL_IDS = GROUPS = (0, 1)
 SHORT_TIMEOUT_MS = 1_000
 _SEQUENCES = 2**31
 _LAST_EPOCH = 2**15 - 1
+_KEYS = {name: api_key for api_key, name in API_NAMES.items()}
 # From these on, requests are those of transaction version 2.
-_VERSION_2 = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
+_VERSION_2: dict[type, int] = {Produce: 12, EndTxn: 5, TxnOffsetCommit: 5}
 _REQUIRES_STABLE = _LARGEST_TIMESTAMP = 7
-_FIRST_BY_ID = {PRODUCE: 13, METADATA: 12}
+_FIRST_BY_ID = {Produce: 13, Metadata: 12}
 # Older ones know no record batches of version 2, or none of what the steps have.
-_LOWEST = {PRODUCE: 3, METADATA: 1, OFFSET_COMMIT: 5, OFFSET_FETCH: 2, FIND_COORDINATOR: 1}
+_LOWEST: dict[type, int] = {Produce: 3, Metadata: 1, OffsetCommit: 5, OffsetFetch: 2, FindCoordinator: 1}
 
 Place = tuple[int, int, int]
 """Of a partition: slot and generation of its topic, and number."""
@@ -196,7 +180,7 @@ class Generator:
         if forced is not None:
             return forced
         # 0 or 1, as a factor of weights.
-        in_txn, of_producers = self._has_transactions, DESCRIBE_PRODUCERS in self.broker.api_versions
+        in_txn, of_producers = self._has_transactions, self._range(DescribeProducers)[1] >= 0
         choices: list[tuple[Callable[[], Step], float]] = [
             (self._produce_in_transaction, 34 * in_txn), (self._produce, 20), (self._init, 6 * in_txn),
             (self._init_anybody, 2), (self._add_partitions, 6 * in_txn),
@@ -227,7 +211,7 @@ class Generator:
                 return TopicMade(topic, TOPICS[topic], self.notebook.generations[topic] + 1)
         for slot, producers in self.notebook.producers.items():
             if not producers and self._has_transactions:
-                return InitProducerId(slot, self._version(INIT_PRODUCER_ID))
+                return InitProducerId(slot, self._version(InitProducerId))
         return None
 
     # --- chance -------------------------------------------------------------------------------------------------------
@@ -235,10 +219,13 @@ class Generator:
     def _chance(self, probability: float) -> bool:
         return self.rng.random() < probability
 
-    def _version(self, api_key: int) -> int:
-        lowest, highest = self.broker.api_versions[api_key]
-        lowest = max(lowest, _LOWEST.get(api_key, 0))
-        first_of_2 = _VERSION_2.get(api_key)
+    def _range(self, request: type) -> tuple[int, int]:
+        return self.broker.api_versions.get(_KEYS[request.__name__], (0, -1))
+
+    def _version(self, request: type) -> int:
+        lowest, highest = self._range(request)
+        lowest = max(lowest, _LOWEST.get(request, 0))
+        first_of_2 = _VERSION_2.get(request)
         if first_of_2 is not None and first_of_2 <= highest and self.protocol is not None:
             if (self.protocol == 2) != self._chance(0.05):
                 lowest = first_of_2
@@ -313,14 +300,14 @@ class Generator:
     def _produce_in_transaction(self) -> Step:
         slot = self._slot()
         who = self._who(slot, is_written=True)
-        version = self._version(PRODUCE)
+        version = self._version(Produce)
         topic, partition = self._partition()
         added = self.notebook.added.get(slot, set())
-        if version < _VERSION_2[PRODUCE] and (topic, partition) not in added and self._chance(0.75):
+        if version < _VERSION_2[Produce] and (topic, partition) not in added and self._chance(0.75):
             if added and self._chance(0.5):
                 topic, partition = self.rng.choice(sorted(added))
             else:
-                version_of_add = self._version(ADD_PARTITIONS_TO_TXN)
+                version_of_add = self._version(AddPartitionsToTxn)
                 return AddPartitionsToTxn(slot, who, ((topic, partition),), version_of_add)
         without_id = None if self._chance(0.03) else slot
         is_handed_out = who in self.notebook.producers.get(slot, ())
@@ -330,7 +317,7 @@ class Generator:
     def _produce(self) -> Step:
         """Without a transaction."""
         if not self.notebook.idempotent:
-            return InitProducerId(None, self._version(INIT_PRODUCER_ID))
+            return InitProducerId(None, self._version(InitProducerId))
         who = self.rng.choice(self.notebook.idempotent)
         if self._chance(0.08):
             who = who._replace(producer_epoch=who.producer_epoch + 1)
@@ -344,7 +331,7 @@ class Generator:
         topic, partition = self._partition()
         slot = self._slot() if self._chance(0.04) else None
         is_transactional = self._has_transactions and self._chance(0.03)
-        return self._batch(slot, who, topic, partition, self._version(PRODUCE), is_transactional)
+        return self._batch(slot, who, topic, partition, self._version(Produce), is_transactional)
 
     def _batch(
         self, slot: int | None, who: Who, topic: int, partition: int, version: int, is_transactional: bool
@@ -361,7 +348,7 @@ class Generator:
 
     def _init(self) -> Step:
         slot = self._slot()
-        version = self._version(INIT_PRODUCER_ID)
+        version = self._version(InitProducerId)
         timeout_ms = self.rng.choices([60_000, SHORT_TIMEOUT_MS, 0, -1, 900_001], [88, 3, 3, 2, 4])[0]
         expected = NOBODY
         if version >= 3 and self._chance(0.45):
@@ -371,7 +358,7 @@ class Generator:
         return InitProducerId(slot, version, timeout_ms, expected)
 
     def _init_anybody(self) -> Step:
-        version = self._version(INIT_PRODUCER_ID)
+        version = self._version(InitProducerId)
         expected = self._who(0) if version >= 3 and self._chance(0.2) else NOBODY
         return InitProducerId(None, version, expected=expected)
 
@@ -380,18 +367,18 @@ class Generator:
     def _add_partitions(self) -> Step:
         slot = self._slot()
         partitions = tuple(sorted({self._partition() for _ in range(self.rng.choice([1, 1, 2, 3]))}))
-        return AddPartitionsToTxn(slot, self._who(slot), partitions, self._version(ADD_PARTITIONS_TO_TXN))
+        return AddPartitionsToTxn(slot, self._who(slot), partitions, self._version(AddPartitionsToTxn))
 
     def _add_offsets(self) -> Step:
         slot = self._slot()
-        return AddOffsetsToTxn(slot, self._who(slot), self._group(), self._version(ADD_OFFSETS_TO_TXN))
+        return AddOffsetsToTxn(slot, self._who(slot), self._group(), self._version(AddOffsetsToTxn))
 
     def _commit_in_transaction(self) -> Step:
-        slot, version = self._slot(), self._version(TXN_OFFSET_COMMIT)
+        slot, version = self._slot(), self._version(TxnOffsetCommit)
         who, group = self._who(slot, is_written=True), self._group()
         added = sorted(self.notebook.groups.get(slot, ()))
-        if version < _VERSION_2[TXN_OFFSET_COMMIT] and not added and self._chance(0.6):
-            return AddOffsetsToTxn(slot, who, group, self._version(ADD_OFFSETS_TO_TXN))
+        if version < _VERSION_2[TxnOffsetCommit] and not added and self._chance(0.6):
+            return AddOffsetsToTxn(slot, who, group, self._version(AddOffsetsToTxn))
         if added and self._chance(0.8):
             group = self.rng.choice(added)
         generation_id, member_id = self._member(version >= 3)
@@ -415,8 +402,8 @@ class Generator:
         last = self.notebook.last
         if isinstance(last, EndTxn) and last.slot in self.notebook.producers and self._chance(0.6):
             # The same again, or the opposite, by the ids of then.
-            return EndTxn(last.slot, last.who, last.is_commit != self._chance(0.3), self._version(END_TXN))
-        return EndTxn(slot, self._who(slot), self._chance(0.6), self._version(END_TXN))
+            return EndTxn(last.slot, last.who, last.is_commit != self._chance(0.3), self._version(EndTxn))
+        return EndTxn(slot, self._who(slot), self._chance(0.6), self._version(EndTxn))
 
     # --- the rest -----------------------------------------------------------------------------------------------------
 
@@ -425,7 +412,7 @@ class Generator:
         topic, partition = self._partition()
         # The group without a name may have offsets as well, but is one for all traces.
         return OffsetCommit(
-            self.rng.choice(GROUPS), topic, partition, self.rng.randrange(100), self._version(OFFSET_COMMIT),
+            self.rng.choice(GROUPS), topic, partition, self.rng.randrange(100), self._version(OffsetCommit),
             self._metadata_length(), generation_id, member_id,
         )  # fmt: skip
 
@@ -436,8 +423,8 @@ class Generator:
             marked = self.notebook.marked[-1]
             group, topic, partition = marked.group, marked.topic, marked.partition
         asked = None if self._chance(0.2) else topic
-        require_stable, version = self._chance(0.7), self._version(OFFSET_FETCH)
-        if require_stable and self.broker.api_versions[OFFSET_FETCH][1] >= _REQUIRES_STABLE:
+        require_stable, version = self._chance(0.7), self._version(OffsetFetch)
+        if require_stable and self._range(OffsetFetch)[1] >= _REQUIRES_STABLE:
             version = max(version, _REQUIRES_STABLE)
         return OffsetFetch(group, asked, partition, require_stable, version)
 
@@ -445,12 +432,12 @@ class Generator:
         # Kafka 2.1 closes the connection of a client that asks for another kind. No write does.
         unknown = 10 if self.broker.names_its_versions else 0
         key_type = self.rng.choices([0, 1, 7], [45, 45, unknown])[0]
-        return FindCoordinator(key_type, self._slot(), self._version(FIND_COORDINATOR))
+        return FindCoordinator(key_type, self._slot(), self._version(FindCoordinator))
 
     def _metadata(self) -> Step:
         topic = self.rng.choice([*TOPICS, UNKNOWN])
-        version = self._version(METADATA)
-        by_id = version >= _FIRST_BY_ID[METADATA] and self._chance(0.5)
+        version = self._version(Metadata)
+        by_id = version >= _FIRST_BY_ID[Metadata] and self._chance(0.5)
         generation = max(0, self.notebook.generations.get(topic, 0) - self._chance(0.3)) if by_id else None
         return Metadata(topic, generation, version)
 
@@ -463,7 +450,7 @@ class Generator:
     # --- readers ------------------------------------------------------------------------------------------------------
 
     def _fetch(self) -> Step:
-        version = self._version(FETCH)
+        version = self._version(Fetch)
         count = self.rng.choice([1, 1, 1, 2, 3])
         chosen = {self._partition() for _ in range(count)}
         partitions = tuple(
@@ -497,7 +484,7 @@ class Generator:
 
     def _list_offsets(self) -> Step:
         topic, partition = self._partition()
-        version = self._version(LIST_OFFSETS)
+        version = self._version(ListOffsets)
         kind = self.rng.choices(["latest", "earliest", "largest", "1970", "of a batch"], [30, 20, 12, 5, 33])[0]
         timestamp = {"latest": LATEST, "earliest": EARLIEST, "largest": LARGEST_TIMESTAMP}.get(kind, 0)
         if kind == "largest" and version < _LARGEST_TIMESTAMP:
@@ -511,13 +498,13 @@ class Generator:
 
     def _offset_for_leader_epoch(self) -> Step:
         leader_epoch = self.rng.choices([0, 1, NO_EPOCH], [75, 20, 5])[0]
-        version = self._version(OFFSET_FOR_LEADER_EPOCH)
+        version = self._version(OffsetForLeaderEpoch)
         return OffsetForLeaderEpoch(*self._partition(), leader_epoch, version, self._current_leader_epoch())
 
     def _delete_records(self) -> Step:
         topic, partition = self._partition()
         offset = self._offset(topic, partition)
-        return DeleteRecords(topic, partition, offset, self._version(DELETE_RECORDS))
+        return DeleteRecords(topic, partition, offset, self._version(DeleteRecords))
 
     def _change_topic(self) -> Step:
         there = [topic for topic, partitions in self.notebook.partitions.items() if partitions]

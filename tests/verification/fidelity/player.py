@@ -1,4 +1,7 @@
-"""Plays a trace to one broker, or to the model, and translates the names in steps to ids there.
+"""Plays a trace to one broker, or to the model in its place, and translates the names in steps to ids there.
+
+    Kind ──> real_client: kio's bytes over a socket ──> LocalKafka
+         └─> model_client: the same bytes in virtual time ──> a Cluster of one broker
 
 Steps name what brokers make up by the order in which it was seen. A producer is a `Who`: the place of its producer id
 among those that were handed out, and its epoch. A topic is a slot and, for its id, the how-manieth of that name;
@@ -7,17 +10,147 @@ transactional ids and groups are slots. So a step means the same everywhere, and
 
 from __future__ import annotations
 
+import random
+import socket
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-from fidelity.kinds import wait_until_led
-from model.read_client import ReadClient
-from model.settings import FIND_COORDINATOR, METADATA, OFFSET_COMMIT, OFFSET_FETCH, Generation
-from model.transaction_client import COMES_TO_PASS, GROUP, TRANSACTION, Producer, TransactionClient
+from kafka_sink.broker import LocalKafka
+from model.clients import (
+    COMES_TO_PASS,
+    GROUP,
+    KAFKA_3_0_VERSION,
+    TRANSACTION,
+    VERSION_1,
+    VERSION_2,
+    ByteClient,
+    Producer,
+    ReadClient,
+    TransactionClient,
+    decode_response,
+    encode_request,
+    transaction_client,
+)
+from model.cluster import Cluster
+from model.settings import (
+    FIND_COORDINATOR,
+    KAFKA_2_1,
+    KAFKA_2_8,
+    KAFKA_3_0,
+    KAFKA_3_9,
+    KAFKA_4,
+    METADATA,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    ClusterSettings,
+    Generation,
+    TransactionSettings,
+)
 from model.wire import build, kio_module
+
+DEADLINE_S = 20
+POLL_S = 0.005
+# Real brokers are told to look for old transactions more often than every 10 s, and the model with them.
+SWEEP_MS = 500
+BROKER_CONFIG = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": SWEEP_MS}
+
+# One request's frame without its length, and the answer's; None: the broker closed the connection.
+Ask = Callable[[bytes], bytes | None]
+
+
+class Kind(NamedTuple):
+    """A broker, what the model has for it, and the version of Produce unless a step says another."""
+
+    kafka_version: str
+    generation: Generation
+    produce_version: int
+
+
+KINDS = {
+    "4.3.1, version 2": Kind("4.3.1", KAFKA_4, VERSION_2), "4.3.1, version 1": Kind("4.3.1", KAFKA_4, VERSION_1),
+    "3.9.2, version 1": Kind("3.9.2", KAFKA_3_9, VERSION_1),
+    "3.0.2, version 1": Kind("3.0.2", KAFKA_3_0, KAFKA_3_0_VERSION),
+    "2.8.2": Kind("2.8.2", KAFKA_2_8, KAFKA_3_0_VERSION), "2.1.1": Kind("2.1.1", KAFKA_2_1, 7),
+}  # fmt: skip
+
+
+def address_of(kafka: LocalKafka) -> tuple[str, int]:
+    host, port = kafka.bootstrap_servers.split(",")[0].rsplit(":", 1)
+    return host, int(port)
+
+
+class BrokerConnection:
+    """To a real broker, for one request at a time: an `Ask`. One that the broker closed is replaced by the next."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._address = address
+        self._socket: socket.socket | None = None
+
+    def __call__(self, frame: bytes) -> bytes | None:
+        if self._socket is None:
+            self._socket = socket.create_connection(self._address, timeout=DEADLINE_S)
+        self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
+        try:
+            size = self._read(4)
+            answer = self._read(int.from_bytes(size, "big")) if size else b""
+        except ConnectionResetError:
+            answer = b""
+        if not answer:
+            self.close()
+        return answer or None
+
+    def _read(self, size: int) -> bytes:
+        """Empty at the end of the stream."""
+        assert self._socket is not None
+        received = bytearray()
+        while len(received) < size:
+            piece = self._socket.recv(size - len(received))
+            if not piece:
+                return b""
+            received += piece
+        return bytes(received)
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def real_client(ask: Ask, produce_version: int) -> TransactionClient:
+    def call(node_id: int, api_key: int, version: int, message: Any) -> Any:
+        frame = ask(encode_request(api_key, version, 1, message))
+        assert frame is not None, f"{type(message).__name__} {version} ended the connection"
+        return decode_response(api_key, version, frame)[1]
+
+    # A client that is told to come again has nothing to wait for but time; on the model that is virtual.
+    return TransactionClient(call, lambda topic, partition: 1, lambda: time.sleep(POLL_S), produce_version)
+
+
+def model_client(kind: Kind) -> tuple[TransactionClient, ByteClient]:
+    settings = ClusterSettings(
+        generation=kind.generation,
+        transactions=TransactionSettings(transaction_abort_timed_out_cleanup_interval_ms=SWEEP_MS),
+    )
+    client = ByteClient(Cluster(node_ids=(0,), rng=random.Random(1), settings=settings))
+    client.run(1_000)
+    transactions = transaction_client(client, kind.produce_version)
+    transactions.leader_of = lambda topic, partition: 0
+    return transactions, client
+
+
+def wait_until_led(client: TransactionClient, topic: str, partitions: int) -> None:
+    """A new topic's leader does not know at once that it is. Leaves one record in each partition."""
+    deadline = time.monotonic() + DEADLINE_S
+    for partition in range(partitions):
+        while client.produce(None, Producer(-1, -1), topic, partition, base_sequence=-1, is_transactional=False):
+            assert time.monotonic() < deadline, f"{topic}-{partition} has no leader"
+            # The broker does not tell when it has learned of it.
+            client.pause()
+
 
 MAX_MESSAGE_BYTES = 1_000
 # So small that logs of a few batches have an index.
@@ -132,7 +265,7 @@ class Player:
     def wait_while(self, slot: int, *states: str) -> None:
         """As long as a transactional id is in one of `states`."""
         x = self.transactional_id(slot)
-        self.wait_until(lambda: self.client.describe_once(x).state not in states, f"{x} is not in {states}")
+        self.wait_until(lambda: self.client.describe(x).transaction_state not in states, f"{x} is not in {states}")
 
     def settle(self, slot: int) -> None:
         """Until the coordinator has completed what was ended."""
@@ -146,12 +279,15 @@ class Player:
             self.wait_until(partial(self._is_coordinated, key, key_type), f"a coordinator of {key}")
         for slot in (0, 1, UNKNOWN):
             if self.generation.describes_transactions:
-                self.client.describe(self.transactional_id(slot))
+                self.wait_until(partial(self._is_described, slot), "transactions that are loaded")
             self.wait_until(partial(self._is_loaded, self.group(slot)), "offsets that are loaded")
 
     def _is_coordinated(self, key: str, key_type: int) -> bool:
         code, _ = self.client.find_coordinator(key, key_type, self._newest(FIND_COORDINATOR))
         return code == 0
+
+    def _is_described(self, slot: int) -> bool:
+        return self.client.describe(self.transactional_id(slot)).error_code not in COMES_TO_PASS
 
     def _is_loaded(self, group: str) -> bool:
         code, _ = self.client.fetch_group(group, None, version=self._newest(OFFSET_FETCH))
@@ -169,7 +305,7 @@ class Player:
 
     def delete(self, slot: int) -> None:
         name, watch = self.topic(slot), self.group(_WATCH)
-        self.client.commit_offset_outside(watch, name, 0, version=self._newest(OFFSET_COMMIT))
+        self.client.commit_offset_surely(self._newest(OFFSET_COMMIT), watch, name, 0)
         self.topics.delete(name)
         self.wait_until(lambda: bool(self.metadata(self._newest(METADATA), name).error_code == 3), f"{name} is gone")
         # A coordinator drops the topic's offsets a little later, and groups that have none left.

@@ -17,13 +17,25 @@ from dataclasses import dataclass
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from fidelity.generator import TOPICS, Generator
-from fidelity.kinds import DEADLINE_S, KINDS, POLL_S, BrokerConnection, Kind, address_of, model_client, real_client
-from fidelity.player import INDEX_INTERVAL_BYTES, MAX_MESSAGE_BYTES, OneBroker, Player
+from fidelity.player import (
+    DEADLINE_S,
+    INDEX_INTERVAL_BYTES,
+    KINDS,
+    MAX_MESSAGE_BYTES,
+    POLL_S,
+    BrokerConnection,
+    Kind,
+    OneBroker,
+    Player,
+    address_of,
+    model_client,
+    real_client,
+)
 from fidelity.steps import READING, Answer, Step
 from kafka_sink.broker import LocalKafka
 from kafka_sink.broker.errors import LocalClusterUnusable
+from model.clients import COMES_TO_PASS
 from model.cluster import Cluster
-from model.transaction_client import COMES_TO_PASS
 
 STEPS = 75
 # Kafka version -> what of KINDS its traces are played as, and by which transaction version most of their requests are.
@@ -87,7 +99,7 @@ class ModelTopics:
 
 def model_player(kind: Kind, name: str) -> Player:
     client, cluster = model_client(kind)
-    one_broker = OneBroker(client.call, client.leader_of, lambda: cluster.run(_PAUSE_MS), client.versions)
+    one_broker = OneBroker(client.call, client.leader_of, lambda: cluster.run(_PAUSE_MS), client.produce_version)
     return Player(kind.generation, one_broker, ModelTopics(cluster.cluster), name, lambda: cluster.cluster.now_ms)
 
 
@@ -146,8 +158,8 @@ class BrokerTopics:
 
 def replay(trace: Trace, kafka: LocalKafka, admin: AdminClient) -> Difference | None:
     with contextlib.closing(BrokerConnection(address_of(kafka))) as connection:
-        client = real_client(connection, trace.kind.versions)
-        one_broker = OneBroker(client.call, client.leader_of, client.pause, client.versions)
+        client = real_client(connection, trace.kind.produce_version)
+        one_broker = OneBroker(client.call, client.leader_of, client.pause, client.produce_version)
         topics = BrokerTopics(kafka, admin)
         player = Player(trace.kind.generation, one_broker, topics, trace.name, lambda: round(time.time() * 1_000))
         return compare(trace, player)

@@ -8,8 +8,7 @@ import crc32c
 import zstandard
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from model.control_batches import EndTransactionMarker, encode_marker
-from model.record_batches import changed_attributes
+from model.record_batches import EndTransactionMarker, changed_attributes, encode_marker
 
 _PRODUCER_IDS = (1, 2)
 _LOG_APPEND_TIME = 0b1000

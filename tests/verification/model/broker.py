@@ -3,8 +3,7 @@
 It acts by the last cluster image that it has received, even a stale one. The image decides when it answers NOT_LEADER,
 how it describes topics, and if it still acts as a leader.
 
-Each API executes its requests (`produce_api`, `transaction_api` and so on, which `cluster` puts together). ApiVersions
-and Metadata are here.
+ApiVersions and Metadata are here; `cluster` puts the other APIs beside them.
 
 Source: KafkaApis in Kafka; KIP-219 (throttling), KIP-511, KIP-516 (topic ids), KIP-584 (features).
 """
@@ -13,27 +12,25 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from model.connection import Connection
-from model.controller import Controller
-from model.image import NO_LEADER, PartitionState, TopicImage
+from model.controller import NO_LEADER, Controller, PartitionState, TopicImage
 from model.internal_topics import INTERNAL_TOPICS
-from model.quota import Quota
 from model.replica_manager import ReplicaManager
 from model.settings import API_VERSIONS, FETCH, METADATA, PRODUCE, ClusterSettings, Generation
 from model.timeline import Timeline
-from model.wire import NotARequest, Request, build, decode_request, encode_response, kio_module
+from model.wire import NotARequest, Request, decode_request, encode_response, response_of
 
 PORT = 9092
+SAMPLE_MS, SAMPLES = 1_000, 11
 # The code with which a request is refused; NONE: it is executed.
 Rule = Callable[[Request], ErrorCode]
-Handlers = Mapping[int, Callable[[Connection, Request], None]]
 PRODUCER_IDS_PER_BLOCK = 1_000
 # A throttled Fetch is answered without a partition; what it would have got is to be asked for again.
 _FETCHED_NOTHING: Mapping[str, Any] = {"error_code": ErrorCode.none, "responses": ()}
@@ -43,11 +40,64 @@ def address_of(node_id: int, settings: ClusterSettings) -> tuple[str, int]:
     return settings.addresses.get(node_id, (f"broker-{node_id}", PORT))
 
 
+@dataclass(slots=True, eq=False)
+class Connection:
+    """As the broker's network threads treat it (SocketServer.Processor: mute, unmute): the next request is read when
+    the answer to the one before is sent, so five requests in flight are appended one after the other; and not before a
+    throttled client's time is over (KIP-219). `is_gone`: the client has closed it. Earlier requests are executed."""
+
+    connection_id: int
+    received: deque[bytes] = field(default_factory=deque)
+    is_busy: bool = False
+    is_throttled: bool = False
+    is_gone: bool = False
+    is_being_handled: bool = False
+    # Of the request that is being handled, or was last.
+    request_bytes: int = 0
+
+    def next_frame(self) -> bytes | None:
+        if self.is_busy or self.is_throttled or not self.received:
+            return None
+        self.is_busy = True
+        frame = self.received.popleft()
+        self.request_bytes = len(frame)
+        return frame
+
+
+@dataclass(slots=True)
+class _Sample:
+    since_ms: int
+    taken_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Quota:
+    """Of produced bytes, of all clients together as those of one client id have it
+    (ClientQuotaManager, SampledStat and Rate in Kafka): bytes in samples of a second, of which eleven count; a rate
+    over at least ten seconds; a client over the quota is held back for as long as brings the rate down to it."""
+
+    bytes_per_s: float
+    _samples: list[_Sample] = field(default_factory=list)
+
+    def throttle_time_ms(self, size_bytes: int, now_ms: int) -> int:
+        """Takes a request of that size. 0: within the quota."""
+        self._samples = [each for each in self._samples if now_ms - each.since_ms < SAMPLES * SAMPLE_MS]
+        if not self._samples or now_ms - self._samples[-1].since_ms >= SAMPLE_MS:
+            self._samples.append(_Sample(now_ms))
+        self._samples[-1].taken_bytes += size_bytes
+        window_ms = max(now_ms - self._samples[0].since_ms, (SAMPLES - 1) * SAMPLE_MS)
+        rate = sum(each.taken_bytes for each in self._samples) * 1_000 / window_ms
+        return max(0, round((rate - self.bytes_per_s) / self.bytes_per_s * window_ms))
+
+
 class Operation(IntEnum):
     """What an ACL allows. A principal that may not describe a topic may not read it either."""
 
     READ = 0
     DESCRIBE = 1
+
+
+Handlers = Mapping[int, Callable[[Connection, Request], None]]
 
 
 class Outgoing(NamedTuple):
@@ -80,7 +130,6 @@ class Broker:
         self._withheld = 0
         self._forbidden: dict[str, Operation] = {}
         self._quota: Quota | None = None
-        self._read_quota: Quota | None = None
         self._handlers: dict[int, Callable[[Connection, Request], None]] = {
             METADATA: self._metadata,
             API_VERSIONS: self._tell_api_versions,
@@ -97,8 +146,10 @@ class Broker:
         """Answer each request of this API that the rule refuses with the rule's code, and do nothing else."""
         self._rules[api_key] = rule
 
-    def refuse(self, api_key: int, code: ErrorCode) -> None:
-        self._refusals.setdefault(api_key, deque()).append(code)
+    def refuse(self, api_key: int, code: int) -> None:
+        """The next request of this API is answered with `code` (every topic or partition of it) and not executed.
+        Several wait in line."""
+        self._refusals.setdefault(api_key, deque()).append(ErrorCode(code))
 
     def withhold(self, fetches: int) -> None:
         """The next fetches are answered without records, and tell the end of the log nevertheless: as if the records
@@ -118,19 +169,17 @@ class Broker:
         is_refused = forbidden is not None and operation <= forbidden
         return ErrorCode.topic_authorization_failed if is_refused else ErrorCode.none
 
-    def throttle(self, throttle_time_ms: int, answers: int) -> None:
+    def throttle(self, throttle_time_ms: int, answers: int = 1) -> None:
+        """The next answers have this throttle time, and their connections are not read meanwhile."""
         self._throttle_times_ms.extend([throttle_time_ms] * answers)
 
     def limit(self, bytes_per_s: float | None) -> None:
         self._quota = None if bytes_per_s is None else Quota(bytes_per_s)
 
-    def limit_reads(self, bytes_per_s: float | None) -> None:
-        self._read_quota = None if bytes_per_s is None else Quota(bytes_per_s)
-
     def forgive(self) -> None:
-        """Cancel the remaining effects of `refuse`, `withhold` and `throttle`, and the quotas."""
+        """Cancel the remaining effects of `refuse`, `withhold`, `throttle` and `limit`."""
         self._withheld = 0
-        self._quota = self._read_quota = None
+        self._quota = None
         self._refusals.clear()
         self._throttle_times_ms.clear()
 
@@ -190,16 +239,16 @@ class Broker:
         if not connection.is_gone:
             self._outgoing.append(Outgoing(self.node_id, connection.connection_id, None))
 
-    def answer(self, connection: Connection, request: Request, entity: str, **fields: Any) -> None:
-        """Answer now or later. `entity`: kio's name of the answer. `fields`: the fields of its newest version."""
+    def answer(self, connection: Connection, request: Request, **fields: Any) -> None:
+        """Answer now or later. `fields`: plain values for those of its newest version, a dict for an entity."""
         if self._connections.get(connection.connection_id) is not connection:
             return
         throttle_time_ms = self._throttle_times_ms.popleft() if self._throttle_times_ms else 0
-        throttle_time_ms = max(throttle_time_ms, self._by_quota_ms(connection, request, fields))
+        throttle_time_ms = max(throttle_time_ms, self._by_quota_ms(connection, request))
         if throttle_time_ms and request.api_key == FETCH:
             fields = dict(_FETCHED_NOTHING)
-        kio_version = kio_module(request.api_key, request.version, "response")
-        message = build(getattr(kio_version, entity), throttle_time=timedelta(milliseconds=throttle_time_ms), **fields)
+        throttle_time = timedelta(milliseconds=throttle_time_ms)
+        message = response_of(request.api_key, request.version, throttle_time=throttle_time, **fields)
         connection.is_busy = False
         if not connection.is_gone:
             frame = encode_response(request, message)
@@ -207,17 +256,15 @@ class Broker:
         self._throttle(connection, throttle_time_ms)
         self._handle_next(connection)
 
-    def _by_quota_ms(self, connection: Connection, request: Request, fields: Mapping[str, Any]) -> int:
-        if request.api_key == PRODUCE and self._quota is not None:
-            return self._quota.throttle_time_ms(connection.request_bytes, self._timeline.now_ms)
-        if request.api_key == FETCH and self._read_quota is not None:
-            return self._read_quota.throttle_time_or_take_ms(_bytes_read(fields), self._timeline.now_ms)
-        return 0
+    def _by_quota_ms(self, connection: Connection, request: Request) -> int:
+        if request.api_key != PRODUCE or self._quota is None:
+            return 0
+        return self._quota.throttle_time_ms(connection.request_bytes, self._timeline.now_ms)
 
     def _throttle(self, connection: Connection, throttle_time_ms: int) -> None:
         if throttle_time_ms:
             connection.is_throttled = True
-            self._timeline.call_in(throttle_time_ms, lambda: self._unthrottle(connection))
+            self._timeline.after(throttle_time_ms, lambda: self._unthrottle(connection))
 
     def leave_unanswered(self, connection: Connection, is_failed: bool) -> None:
         """A client can then learn of a failure only by the end of its connection."""
@@ -233,9 +280,6 @@ class Broker:
         connection.is_throttled = False
         self._handle_next(connection)
 
-    def max_fetch_bytes(self) -> int:
-        return self._read_quota.window_bytes() if self._read_quota is not None else 2**31 - 1
-
     def address_of(self, node_id: int) -> tuple[str, int]:
         return address_of(node_id, self._settings)
 
@@ -250,32 +294,23 @@ class Broker:
         return refusals.popleft() if refusals else ErrorCode.none
 
     def _tell_api_versions(self, connection: Connection, request: Request) -> None:
-        code, api_versions = self.next_refusal(API_VERSIONS), self._generation.api_versions
+        code, api_versions = ErrorCode.none, self._generation.api_versions
         if request.message is None:
             # KIP-511: in version 0, which anybody can read, with the range to choose from.
             request = Request(API_VERSIONS, 0, request.correlation_id, None)
             told = (API_VERSIONS,) if self._generation.names_its_versions else ()
             code, api_versions = ErrorCode.unsupported_version, {api_key: api_versions[api_key] for api_key in told}
-        kio_version = kio_module(API_VERSIONS, request.version, "response")
-        api_keys = tuple(
-            kio_version.ApiVersion(api_key=api_key, min_version=lowest, max_version=highest)
-            for api_key, (lowest, highest) in sorted(api_versions.items())
-        )
-        self.answer(
-            connection, request, "ApiVersionsResponse",
-            error_code=code, api_keys=api_keys, finalized_features_epoch=0,
-            finalized_features=self._finalized_features(kio_version),
-        )  # fmt: skip
-
-    def _finalized_features(self, kio_version: Any) -> tuple[Any, ...]:
-        """Leave out features of level 0, which counts as no feature (KIP-584)."""
+        # A feature of level 0 counts as none (KIP-584).
         level = self._generation.transaction_version
-        if not level or not hasattr(kio_version, "FinalizedFeatureKey"):
-            return ()
-        feature = kio_version.FinalizedFeatureKey(
-            name="transaction.version", max_version_level=level, min_version_level=level
-        )
-        return (feature,)
+        feature = {"name": "transaction.version", "max_version_level": level, "min_version_level": level}
+        self.answer(
+            connection, request, error_code=code, finalized_features_epoch=0,
+            finalized_features=[feature] if level else [],
+            api_keys=[
+                {"api_key": api_key, "min_version": lowest, "max_version": highest}
+                for api_key, (lowest, highest) in sorted(api_versions.items())
+            ],
+        )  # fmt: skip
 
     def new_producer_id(self) -> int:
         if not self._producer_ids:
@@ -283,77 +318,60 @@ class Broker:
         return self._producer_ids.popleft()
 
     def _metadata(self, connection: Connection, request: Request) -> None:
-        code = self.next_refusal(METADATA)
-        kio_version = kio_module(METADATA, request.version, "response")
-        asked = request.message.topics
-        image = self.replicas.image
+        code, asked, image = self.next_refusal(METADATA), request.message.topics, self.replicas.image
         if asked is None:
             # Without those that the client may not describe, and without an error for them.
             topics = [
-                self._topic_metadata(kio_version, topic, name, code)
+                self._topic_metadata(topic, name, code)
                 for name, topic in image.topics.items()
                 if self.refusal_of(name, Operation.DESCRIBE) is ErrorCode.none
             ]
         else:
-            topics = [self._topic_asked_for(kio_version, topic, code) for topic in asked]
+            topics = [self._topic_asked_for(topic, code) for topic in asked]
         self.answer(
-            connection, request, "MetadataResponse",
-            brokers=tuple(self._broker_metadata(kio_version, node_id) for node_id in self.replicas.image.alive),
-            cluster_id=self._cluster_id,
-            controller_id=self.replicas.image.alive[0] if self.replicas.image.alive else NO_LEADER,
-            topics=tuple(topics), error_code=ErrorCode.none,
+            connection, request, brokers=[self.described(node_id) for node_id in image.alive],
+            cluster_id=self._cluster_id, controller_id=image.alive[0] if image.alive else NO_LEADER, topics=topics,
+            error_code=ErrorCode.none,
         )  # fmt: skip
 
-    def _broker_metadata(self, kio_version: Any, node_id: int) -> Any:
+    def described(self, node_id: int) -> dict[str, Any]:
         host, port = self.address_of(node_id)
-        rack = self._settings.racks.get(node_id)
-        return build(kio_version.MetadataResponseBroker, node_id=node_id, host=host, port=port, rack=rack)
+        return {"node_id": node_id, "host": host, "port": port, "rack": self._settings.racks.get(node_id)}
 
-    def _topic_asked_for(self, kio_version: Any, asked: Any, code: ErrorCode) -> Any:
+    def _topic_asked_for(self, asked: Any, code: ErrorCode) -> dict[str, Any]:
         """By name, or since version 12 by id: an id wins, and one that is unknown has no name."""
         image, topic_id = self.replicas.image, getattr(asked, "topic_id", None)
         if topic_id is None:
             # Whether it exists is not disclosed either.
             refusal = self.refusal_of(asked.name, Operation.DESCRIBE)
             if refusal is not ErrorCode.none:
-                return self._topic_metadata(kio_version, None, asked.name, refusal)
-            return self._topic_metadata(kio_version, image.topics.get(asked.name), asked.name, code)
+                return self._topic_metadata(None, asked.name, refusal)
+            return self._topic_metadata(image.topics.get(asked.name), asked.name, code)
         topic = image.topic_of(topic_id)
         if topic is not None:
-            return self._topic_metadata(kio_version, topic, topic.name, code)
+            return self._topic_metadata(topic, topic.name, code)
         unknown = ErrorCode.unknown_topic_id if code is ErrorCode.none else code
-        return self._topic_metadata(kio_version, None, None, unknown, topic_id)
+        return self._topic_metadata(None, None, unknown, topic_id)
 
     def _topic_metadata(
-        self, kio_version: Any, topic: TopicImage | None, name: str | None, code: ErrorCode,
-        unknown_topic_id: uuid.UUID | None = None,
-    ) -> Any:  # fmt: skip
+        self, topic: TopicImage | None, name: str | None, code: ErrorCode, unknown_topic_id: uuid.UUID | None = None
+    ) -> dict[str, Any]:
         if topic is None and code is ErrorCode.none:
             code = ErrorCode.unknown_topic_or_partition
-        partitions: Iterable[tuple[int, PartitionState]] = ()
+        states = topic.partitions if topic is not None and code is ErrorCode.none else ()
         has_ids = self._generation.has_topic_ids and self.replicas.image.has_topic_ids
-        if topic is not None and code is ErrorCode.none:
-            partitions = enumerate(topic.partitions)
-        return build(
-            kio_version.MetadataResponseTopic,
-            error_code=code,
-            name=name,
-            topic_id=unknown_topic_id if topic is None else topic.topic_id if has_ids else None,
-            is_internal=name in INTERNAL_TOPICS,
-            partitions=tuple(self._partition_metadata(kio_version, *numbered) for numbered in partitions),
-        )
+        return {
+            "error_code": code, "name": name, "is_internal": name in INTERNAL_TOPICS,
+            "topic_id": unknown_topic_id if topic is None else topic.topic_id if has_ids else None,
+            "partitions": [self._partition_metadata(number, state) for number, state in enumerate(states)],
+        }  # fmt: skip
 
-    def _partition_metadata(self, kio_version: Any, number: int, state: PartitionState) -> Any:
-        has_leader = state.leader in self.replicas.image.alive
-        return build(
-            kio_version.MetadataResponsePartition,
-            error_code=ErrorCode.none if has_leader else ErrorCode.leader_not_available, partition_index=number,
-            leader_id=state.leader if has_leader else NO_LEADER, leader_epoch=state.leader_epoch,
-            replica_nodes=state.replicas, isr_nodes=state.isr,
-            offline_replicas=tuple(node_id for node_id in state.replicas if node_id not in self.replicas.image.alive),
-        )  # fmt: skip
-
-
-def _bytes_read(fields: Mapping[str, Any]) -> int:
-    """Of a Fetch. Kafka counts the whole answer."""
-    return sum(len(partition.records or b"") for topic in fields["responses"] for partition in topic.partitions)
+    def _partition_metadata(self, number: int, state: PartitionState) -> dict[str, Any]:
+        alive = self.replicas.image.alive
+        has_leader = state.leader in alive
+        return {
+            "error_code": ErrorCode.none if has_leader else ErrorCode.leader_not_available, "partition_index": number,
+            "leader_id": state.leader if has_leader else NO_LEADER, "leader_epoch": state.leader_epoch,
+            "replica_nodes": state.replicas, "isr_nodes": state.isr,
+            "offline_replicas": [node_id for node_id in state.replicas if node_id not in alive],
+        }  # fmt: skip

@@ -5,7 +5,7 @@ the events that are due, and `next_event_ms` returns the time of the next one. T
 seed, settings and calls give the same bytes.
 
 Modelled: replication by fetch rounds, high watermarks, the ISR, elections, truncation, idempotence, the produce
-purgatory, lagging metadata, throttling, a broker's quotas of produced and of read bytes, topics that go, come back and
+purgatory, lagging metadata, throttling, a broker's quota of produced bytes, topics that go, come back and
 grow, transactions, the offsets of groups that nobody joins, brokers of several releases and their upgrade. Readers get
 what is on disk: from leaders and followers, at both isolation levels, after retention, compaction, truncation and harm;
 `readable_records` says what a correct reader delivers. Of ACLs those of readers: a topic that may not be read, or not
@@ -25,33 +25,22 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
-from model import isolation
+from model import read_journal
 from model.broker import Broker, Operation, Outgoing
-from model.compaction import compact
-from model.controller import Controller
-from model.fetch_api import FetchApi
-from model.find_coordinator_api import FindCoordinatorApi
+from model.controller import NO_LEADER, Controller, PartitionState, TopicIdPartition
+from model.coordinator_apis import CoordinatorApis
 from model.group_coordinator import GroupCoordinator
-from model.image import NO_LEADER, PartitionState, TopicIdPartition
-from model.inter_broker import InterBroker
 from model.internal_topics import create_internal_topic
-from model.log_offsets_api import LogOffsetsApi
-from model.offsets_api import OffsetsApi
 from model.partition import Partition
+from model.partition_log import compact
 from model.produce_api import ProduceApi
-from model.read_journal import Isolation, ReadJournal
-from model.readable_records import ReadableRecord, readable_records
+from model.read_apis import ReadApis
+from model.read_journal import Isolation, ReadableRecord, ReadJournal, readable_records
 from model.record_batches import RecordBatch
-from model.replica_manager import ReplicaManager
-from model.replication import Replication
-from model.settings import FETCH, FIND_COORDINATOR, PRODUCE, ClusterSettings, Generation, TopicSettings
-from model.timeline import Timeline
-from model.transaction_admin_api import TransactionAdminApi
-from model.transaction_api import TransactionApi
+from model.replica_manager import ReplicaManager, Replication
+from model.settings import PRODUCE, ClusterSettings, Generation, TopicSettings
+from model.timeline import InterBroker, Timeline
 from model.transaction_coordinator import TransactionCoordinator
-from model.transaction_partitions import TransactionPartitions
 
 
 class Cluster:
@@ -69,55 +58,31 @@ class Cluster:
         self.brokers: dict[int, Broker] = {}
         self.replicas: dict[int, ReplicaManager] = {}
         self._replication = Replication(self._timeline, rng, settings.replica_fetch_ms, self.replicas)
+        inter_broker = InterBroker(self._timeline, rng, settings.transactions.inter_broker_ms)
+        coordinators: dict[int, TransactionCoordinator] = {}
+        create_topic = functools.partial(create_internal_topic, self.controller, settings, len(self.node_ids))
         for node_id in node_ids:
-            replicas = ReplicaManager(
+            replicas = self.replicas[node_id] = ReplicaManager(
                 node_id, settings, self._timeline, self.controller, self._replication, self._journal
             )
-            self.replicas[node_id] = replicas
-            self.brokers[node_id] = Broker(node_id, settings, self._timeline, self.controller, replicas, self._outgoing)
-        self._inter_broker = InterBroker(self._timeline, rng, settings.transactions.inter_broker_ms)
-        self.transaction_coordinators = {
-            node_id: TransactionCoordinator(
-                self.replicas[node_id], self.replicas, self._inter_broker, settings, self._timeline, rng,
-                self.brokers[node_id].new_producer_id,
+            broker = self.brokers[node_id] = Broker(
+                node_id, settings, self._timeline, self.controller, replicas, self._outgoing
             )
-            for node_id in node_ids
-        }  # fmt: skip
-        self.transaction_partitions = {
-            node_id: TransactionPartitions(self.replicas[node_id], self.transaction_coordinators, self._inter_broker)
-            for node_id in node_ids
-        }
-        self.group_coordinators = {
-            node_id: GroupCoordinator(
-                self.replicas[node_id], self.transaction_partitions[node_id], settings, self._timeline, rng
-            )
-            for node_id in node_ids
-        }
-        for node_id in node_ids:
-            self._serve(node_id)
+            transactions = coordinators[node_id] = TransactionCoordinator(
+                replicas, self.replicas, coordinators, inter_broker, settings, self._timeline, rng,
+                broker.new_producer_id,
+            )  # fmt: skip
+            groups = GroupCoordinator(replicas, transactions, settings, self._timeline, rng)
+            produce = ProduceApi(broker, replicas, transactions, settings.transactions, self._timeline)
+            broker.serve({PRODUCE: produce.produce})
+            broker.serve(ReadApis(broker, replicas, settings).handlers)
+            broker.serve(CoordinatorApis(broker, replicas, transactions, groups, create_topic).handlers)
         self._acls_arrive_ms: dict[int, int] = {}
         # When the last image on its way to each broker arrives: they arrive in order.
         self._images_arrive_ms: dict[int, int] = dict.fromkeys(node_ids, 0)
         self._fenced_after_crash: dict[int, Callable[[], None]] = {}
         for replicas in self.replicas.values():
             replicas.apply(self.controller.image)
-
-    def _serve(self, node_id: int) -> None:
-        broker, replicas, coordinator = (
-            self.brokers[node_id], self.replicas[node_id], self.transaction_coordinators[node_id]
-        )  # fmt: skip
-        partitions = self.transaction_partitions[node_id]
-        produce = ProduceApi(broker, replicas, partitions, self.settings.transactions, self._timeline)
-        broker.serve({PRODUCE: produce.produce, FETCH: FetchApi(broker, replicas, self.settings).fetch})
-        broker.serve(LogOffsetsApi(broker, replicas).handlers)
-        find_coordinator = FindCoordinatorApi(broker, replicas, self._create_internal_topic)
-        broker.serve({FIND_COORDINATOR: find_coordinator.find_coordinator})
-        broker.serve(TransactionApi(broker, replicas, coordinator, broker.new_producer_id).handlers)
-        broker.serve(TransactionAdminApi(broker, replicas, coordinator, self._timeline).handlers)
-        broker.serve(OffsetsApi(broker, replicas, self.group_coordinators[node_id]).handlers)
-
-    def _create_internal_topic(self, topic: str) -> None:
-        create_internal_topic(self.controller, self.settings, topic, len(self.node_ids))
 
     # --- the wire and the time ----------------------------------------------------------------------------------------
 
@@ -220,15 +185,13 @@ class Cluster:
     def is_alive(self, node_id: int) -> bool:
         return self.replicas[node_id].is_alive
 
-    def crash(self, node_id: int, *, lose_disk: bool = False) -> None:
-        """The process dies, its connections close. The controller notices later. The log is on disk, unless that is
-        lost too; the high watermark is there as of its last checkpoint."""
+    def crash(self, node_id: int) -> None:
+        """The process dies, its connections close. The controller notices later. The log is on disk, and the high
+        watermark as of its last checkpoint."""
         if self.is_alive(node_id):
             self._stop_fetching(node_id)
             self.brokers[node_id].crash()
             self._detect(node_id)
-        if lose_disk:
-            self.replicas[node_id].partitions.clear()
 
     def _detect(self, node_id: int) -> None:
         def fence() -> None:
@@ -236,7 +199,7 @@ class Cluster:
                 self.controller.broker_lost(node_id)
 
         self._fenced_after_crash[node_id] = fence
-        self._timeline.call_in(self._rng.randint(*self.settings.failure_detection_ms), fence)
+        self._timeline.after(self._rng.randint(*self.settings.failure_detection_ms), fence)
 
     def restart(self, node_id: int) -> None:
         """The broker is back, with what its disk holds. Whatever it led, it leads no more unless elected anew."""
@@ -276,26 +239,6 @@ class Cluster:
             for key in replicas.partitions:
                 self._replication.wake(node_id, key)
 
-    def limit(self, node_id: int, bytes_per_s: float | None) -> None:
-        """The broker's quota of produced bytes from now on, of all clients together; None: none."""
-        self.brokers[node_id].limit(bytes_per_s)
-
-    def limit_reads(self, node_id: int, bytes_per_s: float | None) -> None:
-        self.brokers[node_id].limit_reads(bytes_per_s)
-
-    def throttle(self, node_id: int, throttle_time_ms: int, answers: int = 1) -> None:
-        """The broker's next answers have this throttle time, and it does not read their connections meanwhile."""
-        self.brokers[node_id].throttle(throttle_time_ms, answers)
-
-    def withhold(self, node_id: int, fetches: int) -> None:
-        """The broker's next fetches are answered without records, as if these were in a slow remote storage."""
-        self.brokers[node_id].withhold(fetches)
-
-    def refuse(self, node_id: int, api_key: int, code: int) -> None:
-        """The broker's next request of this API is answered with `code` (every topic or partition of it) and not
-        executed. Several wait in line."""
-        self.brokers[node_id].refuse(api_key, ErrorCode(code))
-
     def forbid(self, topic: str, operation: Operation) -> None:
         """An ACL is taken away. Each broker learns it at a time of its own."""
         self._tell_brokers(lambda broker: broker.forbid(topic, operation))
@@ -310,10 +253,7 @@ class Cluster:
             arrives_ms = self.now_ms + self._rng.randint(*self.settings.metadata_lag_ms)
             arrives_ms = max(arrives_ms, self._acls_arrive_ms.get(node_id, 0))
             self._acls_arrive_ms[node_id] = arrives_ms
-            self._timeline.call_in(arrives_ms - self.now_ms, functools.partial(change, broker))
-
-    def forgive(self, node_id: int) -> None:
-        self.brokers[node_id].forgive()
+            self._timeline.after(arrives_ms - self.now_ms, functools.partial(change, broker))
 
     def _stop_fetching(self, node_id: int) -> None:
         for replicas in self.replicas.values():
@@ -359,11 +299,7 @@ class Cluster:
     def read_committed(self, topic: str, partition: int) -> list[RecordBatch]:
         """Return what a read_committed reader sees; empty without a leader."""
         high_watermark = self._high_watermark_of_leader(topic, partition)
-        return isolation.read_committed(self.committed(topic, partition), high_watermark)
-
-    def read_uncommitted(self, topic: str, partition: int) -> list[RecordBatch]:
-        """Return what a read_uncommitted reader sees: it includes rows of open and aborted transactions."""
-        return isolation.read_uncommitted(self.committed(topic, partition))
+        return read_journal.read_committed(self.committed(topic, partition), high_watermark)
 
     def readable_records(
         self, topic: str, partition: int, isolation: Isolation, first_offset: int = 0, end_offset: int | None = None, *,
@@ -382,7 +318,7 @@ class Cluster:
     def last_stable_offset(self, topic: str, partition: int) -> int:
         """0 without a leader."""
         high_watermark = self._high_watermark_of_leader(topic, partition)
-        return isolation.last_stable_offset(self.committed(topic, partition), high_watermark)
+        return read_journal.last_stable_offset(self.committed(topic, partition), high_watermark)
 
     def _high_watermark_of_leader(self, topic: str, partition: int) -> int:
         leader = self.leader(topic, partition)
@@ -406,4 +342,4 @@ class Cluster:
             if replicas.is_alive and image.version > replicas.image.version:
                 replicas.apply(image)
 
-        self._timeline.call_in(arrives_ms - self.now_ms, arrive)
+        self._timeline.after(arrives_ms - self.now_ms, arrive)

@@ -1,37 +1,121 @@
 """The group coordinator on one broker, for groups that nobody joins: it keeps their offsets, and does nothing else.
 
-Its state comes from the log. Most readers see the log below the high watermark. Readers that require stable offsets
-see the whole log, and their answer waits until that part is committed. So their answer is never older than an
-acknowledged offset, whichever broker leads.
+Its state comes from the log. Most readers see the log below the high watermark. Readers that require stable offsets see
+the whole log, and their answer waits until that part is committed. So their answer is never older than an acknowledged
+offset, whichever broker leads. An offset of a transaction is pending until its producer's marker, in the order of the
+log: of two transactions the one whose offset was WRITTEN last wins, whichever is committed last.
 
-Not modelled: members, generations, OffsetDelete. Kafka 3.0 refuses a TxnOffsetCommit that names a member and no
-generation (UNKNOWN_MEMBER_ID). Kafka 3.9 and the model take it.
+Not modelled: members, generations, offsets that expire, OffsetDelete. Kafka 3.0 refuses a TxnOffsetCommit that names a
+member and no generation (UNKNOWN_MEMBER_ID). Kafka 3.9 and the model take it.
 
 Source: GroupCoordinatorService, OffsetMetadataManager, ClassicGroup.validateOffsetCommit in Kafka; KIP-447.
 """
 
 from __future__ import annotations
 
+import copy
 import random
 import uuid
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from model.committed_offsets import CommittedOffset, CommittedOffsets, OffsetKey
-from model.coordinator_shards import Shard, Shards
-from model.internal_topics import CONSUMER_OFFSETS
-from model.record_batches import Refused
+from model.internal_topics import CONSUMER_OFFSETS, Shard, Shards
+from model.producer_state import Verification
+from model.record_batches import Key, RecordBatch, Refused, decode_marker, decode_state, encode_state
 from model.replica_manager import ReplicaManager
 from model.settings import ClusterSettings
-from model.state_records import Key, encode_state
 from model.timeline import Timeline
-from model.transaction_coordinator import COORDINATOR_CODES
-from model.transaction_metadata import TopicPartition
-from model.transaction_partitions import TransactionalWrite, TransactionPartitions
-from model.verification import Verification
+from model.transaction_coordinator import COORDINATOR_CODES, TopicPartition, TransactionalWrite, TransactionCoordinator
+
+
+class OffsetKey(NamedTuple):
+    group: str
+    topic: str
+    partition: int
+
+
+class CommittedOffset(NamedTuple):
+    """`record_offset`: where in the log of the internal topic."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    committed_ms: int
+    record_offset: int
+
+
+@dataclass(slots=True)
+class CommittedOffsets:
+    """`next_offset`: of the log, up to which it has been read."""
+
+    next_offset: int = 0
+    _stable: dict[OffsetKey, CommittedOffset] = field(default_factory=dict)
+    _pending: dict[int, dict[OffsetKey, CommittedOffset]] = field(default_factory=dict)
+    _heard_of_ms: dict[str, int] = field(default_factory=dict)
+
+    def read(self, batches: Iterable[RecordBatch]) -> None:
+        for batch in batches:
+            if batch.is_control:
+                self._end(batch)
+            else:
+                self._commit(batch)
+            self.next_offset = batch.next_offset
+
+    def _commit(self, batch: RecordBatch) -> None:
+        for record_offset, name, value in decode_state(batch):
+            group, topic, partition = name
+            key = OffsetKey(str(group), str(topic), int(partition))
+            if value is None:
+                for offsets in (self._stable, *self._pending.values()):
+                    offsets.pop(key, None)
+            else:
+                offsets = self._pending.setdefault(batch.producer_id, {}) if batch.is_transactional else self._stable
+                offset, leader_epoch, metadata, committed_ms = value
+                self.hear_of(key.group, committed_ms)
+                offsets[key] = CommittedOffset(offset, leader_epoch, metadata, committed_ms, record_offset)
+
+    def _end(self, batch: RecordBatch) -> None:
+        pending = self._pending.pop(batch.producer_id, {})
+        if decode_marker(batch).is_commit:
+            for key, committed in pending.items():
+                known = self._stable.get(key)
+                if known is None or committed.record_offset > known.record_offset:
+                    self._stable[key] = committed
+
+    def copy(self) -> CommittedOffsets:
+        return copy.deepcopy(self)
+
+    def is_pending(self, key: OffsetKey) -> bool:
+        return any(key in offsets for offsets in self._pending.values())
+
+    def get(self, key: OffsetKey) -> CommittedOffset | None:
+        return self._stable.get(key)
+
+    def of_group(self, group: str) -> list[TopicPartition]:
+        return sorted((key.topic, key.partition) for key in self._stable if key.group == group)
+
+    def hear_of(self, group: str, now_ms: int) -> None:
+        """Somebody commits for it, whatever comes of that."""
+        self._heard_of_ms[group] = max(now_ms, self._heard_of_ms.get(group, now_ms))
+
+    def has_group(self, group: str, heard_of_since_ms: int) -> bool:
+        """A group is there as long as anything is committed for it, or about to be, and if it was heard of since groups
+        were last looked through."""
+        return self._heard_of_ms.get(group, -1) >= heard_of_since_ms or any(key.group == group for key in self._keys())
+
+    def groups_of_transactions(self) -> set[str]:
+        return {key.group for offsets in self._pending.values() for key in offsets}
+
+    def of_topics(self, topics: Iterable[str]) -> list[OffsetKey]:
+        wanted = set(topics)
+        return sorted({key for key in self._keys() if key.topic in wanted})
+
+    def _keys(self) -> Iterator[OffsetKey]:
+        for offsets in (self._stable, *self._pending.values()):
+            yield from offsets
 
 
 class OffsetToCommit(NamedTuple):
@@ -57,16 +141,14 @@ Fetched = dict[TopicPartition, tuple[ErrorCode, CommittedOffset | None]]
 
 class GroupCoordinator:
     def __init__(
-        self, replicas: ReplicaManager, transactions: TransactionPartitions, settings: ClusterSettings,
+        self, replicas: ReplicaManager, transactions: TransactionCoordinator, settings: ClusterSettings,
         timeline: Timeline, rng: random.Random,
     ) -> None:  # fmt: skip
         self._replicas = replicas
         self._transactions = transactions
         self._settings = settings.transactions
         self._timeline = timeline
-        self._shards = Shards(
-            CONSUMER_OFFSETS, replicas, settings.transactions, timeline, rng, lambda _: CommittedOffsets(), _ignore
-        )
+        self._shards = Shards(CONSUMER_OFFSETS, replicas, settings.transactions, timeline, rng, CommittedOffsets)
         self._topic_names: dict[uuid.UUID, str] = {}
         # When the old coordinator last looked for groups without offsets out of turn, as it does for a deleted topic.
         self._looked_through_ms = 0
@@ -134,7 +216,7 @@ class GroupCoordinator:
         partition = self._replicas.replica(shard.key)
         if not self._replicas.generation.verifies_transactions:
             return None
-        return partition.verify(write.producer_id, write.producer_epoch, -1, False, self._timeline.now_ms)
+        return partition.verify(write.producer_id, write.producer_epoch, -1, False)
 
     def _check_member(
         self, shard: Shard[CommittedOffsets], group: str, member: Member, unknown_group: ErrorCode
@@ -145,8 +227,7 @@ class GroupCoordinator:
         if member.generation < 0:
             shard.state.hear_of(group, self._timeline.now_ms)
             return
-        heard_of_since_ms = max(self._last_check_ms(), self._looked_through_ms)
-        if self._all_of(shard).has_group(group, self._expired_before_ms(), heard_of_since_ms):
+        if self._all_of(shard).has_group(group, self._looked_through_ms):
             raise Refused(ErrorCode.unknown_member_id, f"{group} has no members")
         raise Refused(unknown_group, f"no group {group}")
 
@@ -213,14 +294,13 @@ class GroupCoordinator:
     def _fetched(
         self, offsets: CommittedOffsets, group: str, partitions: Iterable[TopicPartition] | None, require_stable: bool
     ) -> Fetched:
-        expired_before_ms = self._expired_before_ms()
         fetched: Fetched = {}
         for partition in offsets.of_group(group) if partitions is None else partitions:
             key = OffsetKey(group, *partition)
             if require_stable and offsets.is_pending(key):
                 fetched[partition] = ErrorCode.unstable_offset_commit, None
                 continue
-            committed = offsets.get(key, expired_before_ms)
+            committed = offsets.get(key)
             if committed is not None or partitions is not None:
                 fetched[partition] = ErrorCode.none, committed
         return fetched
@@ -231,13 +311,6 @@ class GroupCoordinator:
         offsets = shard.state.copy()
         offsets.read(self._replicas.partitions[shard.key].log.read(offsets.next_offset))
         return offsets
-
-    def _expired_before_ms(self) -> int:
-        return self._last_check_ms() - self._settings.offsets_retention_ms
-
-    def _last_check_ms(self) -> int:
-        now_ms = self._timeline.now_ms
-        return now_ms - now_ms % self._settings.offsets_retention_check_interval_ms
 
     def _follow_image(self) -> None:
         """A deleted topic takes its offsets with it, from every partition that is coordinated here by then."""
@@ -259,7 +332,3 @@ class GroupCoordinator:
             if tombstones:
                 data = encode_state(tombstones, self._timeline.now_ms)
                 self._append(shard, data, lambda _: None)
-
-
-def _ignore(shard: Shard[CommittedOffsets]) -> None:
-    """A log that is read as far as it is wanted needs no loading."""

@@ -11,27 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from model.broker import Broker
-from model.connection import Connection
-from model.image import TopicIdPartition
+from model.broker import Broker, Connection
+from model.controller import TopicIdPartition
 from model.partition import Appended
-from model.purgatory import Codes
+from model.producer_state import Verification
 from model.record_batches import RecordBatch, Refused, parse_batch
-from model.replica_manager import ReplicaManager
+from model.replica_manager import Codes, ReplicaManager
 from model.settings import PRODUCE, TransactionSettings
 from model.timeline import Timeline
-from model.transaction_metadata import TopicPartition
-from model.transaction_partitions import Codes as TransactionCodes
-from model.transaction_partitions import TransactionalWrite, TransactionPartitions
-from model.verification import Verification
-from model.wire import Request, build, kio_module
+from model.transaction_coordinator import Codes as TransactionCodes
+from model.transaction_coordinator import TopicPartition, TransactionalWrite, TransactionCoordinator
+from model.wire import Request, by_topic
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The first versions whose clients know TRANSACTION_ABORTABLE, and expect brokers to add partitions.
 _KNOWS_ABORTABLE, _ADDS_PARTITIONS = 11, 12
 # What keeps a leader from asking a coordinator, in a code that producers retry without new metadata.
@@ -69,7 +64,7 @@ class ProduceResult:
 class ProduceApi:
     _broker: Broker
     _replicas: ReplicaManager
-    _transactions: TransactionPartitions
+    _transactions: TransactionCoordinator
     _settings: TransactionSettings
     _timeline: Timeline
 
@@ -121,7 +116,7 @@ class ProduceApi:
             adds = request.version >= _ADDS_PARTITIONS
             is_concurrent = ErrorCode.concurrent_transactions in codes.values()
             if adds and is_concurrent and self._timeline.now_ms < retry_until_ms:
-                self._timeline.call_in(self._settings.add_partitions_retry_ms, again)
+                self._timeline.after(self._settings.add_partitions_retry_ms, again)
                 return
             for partition, code in codes.items():
                 is_for_later = code in _COORDINATOR_IS_AWAY or (code is ErrorCode.concurrent_transactions and not adds)
@@ -155,7 +150,7 @@ class ProduceApi:
             try:
                 result.verification = partition.verify(
                     batch.producer_id, batch.producer_epoch, batch.base_sequence,
-                    request.version >= _ADDS_PARTITIONS, self._timeline.now_ms,
+                    request.version >= _ADDS_PARTITIONS,
                 )  # fmt: skip
             except Refused as refused:
                 result.code = refused.code
@@ -195,43 +190,29 @@ class ProduceApi:
             self._answer(connection, request, results)
 
         timeout_ms = round(request.message.timeout.total_seconds() * 1_000)
-        self._replicas.purgatory.add(required_offsets, timeout_ms, on_complete)
+        self._replicas.await_commit(required_offsets, timeout_ms, on_complete)
 
     def _log_start_offset(self, key: TopicIdPartition) -> int:
         return self._replicas.partitions[key].log.start_offset
 
     def _answer(self, connection: Connection, request: Request, results: list[ProduceResult]) -> None:
-        kio_version = kio_module(PRODUCE, request.version, "response")
         # Brokers answer in the order of their hash maps: the reverse is an order that no client may rely on.
-        topics: dict[Any, list[Any]] = {}
-        for result in reversed(results):
-            topics.setdefault(result.topic, []).append(self._partition_produced(kio_version, result))
-        responses = tuple(
-            build(kio_version.TopicProduceResponse, name=topic, topic_id=topic, partition_responses=tuple(partitions))
-            for topic, partitions in topics.items()
+        topics = by_topic(
+            ((result.topic, self._told(result)) for result in reversed(results)), listed="partition_responses"
         )
-        self._broker.answer(connection, request, "ProduceResponse", responses=responses)
+        self._broker.answer(connection, request, responses=[{**each, "topic_id": each["name"]} for each in topics])
 
-    def _partition_produced(self, kio_version: Any, result: ProduceResult) -> Any:
-        fields: dict[str, Any] = {}
-        if result.code is ErrorCode.not_leader_or_follower and hasattr(kio_version, "LeaderIdAndEpoch"):
+    def _told(self, result: ProduceResult) -> dict[str, Any]:
+        told: dict[str, Any] = {
+            "index": result.partition, "error_code": result.code, "log_append_time": None,
+            "base_offset": result.appended.base_offset if result.appended is not None else -1,
+            "log_start_offset": result.log_start_offset, "record_errors": (), "error_message": None,
+        }  # fmt: skip
+        if result.code is ErrorCode.not_leader_or_follower:
             state = self._replicas.image.state_of(result.key) if result.key is not None else None
             if state is not None:
-                fields["current_leader"] = kio_version.LeaderIdAndEpoch(
-                    leader_id=state.leader, leader_epoch=state.leader_epoch
-                )
-        return build(
-            kio_version.PartitionProduceResponse, index=result.partition, error_code=result.code,
-            base_offset=result.appended.base_offset if result.appended is not None else -1,
-            log_append_time=_time(result.appended), log_start_offset=result.log_start_offset, record_errors=(),
-            error_message=None, **fields,
-        )  # fmt: skip
-
-
-def _time(appended: Appended | None) -> datetime | None:
-    if appended is None or appended.log_append_ms is None:
-        return None
-    return _EPOCH + timedelta(milliseconds=appended.log_append_ms)
+                told["current_leader"] = {"leader_id": state.leader, "leader_epoch": state.leader_epoch}
+        return told
 
 
 def _transactional_write(request: Request, results: Iterable[ProduceResult]) -> TransactionalWrite:

@@ -1,18 +1,59 @@
-"""What was ever readable, on any replica, at either isolation level: the memory of the oracle of reads.
+"""The oracle of reads: what was ever readable, on any replica; which records a reader must deliver, which it may, and
+what became of the others.
 
 A replica notes its batches when its high watermark, or its last stable offset, moves past them. What is truncated
 later, lost with a disk or deleted with its topic stays in here. Replicas compact each for itself, so a record that one
 of them has removed may come back with another leader.
+
+A correct reader of a range, at an isolation level, delivers each KEPT record once, in the order of offsets. It may
+deliver a record of another fate, if it came in time: before retention, compaction or a truncation took it. Whatever is
+not here at all (aborted rows, markers, what was never below a high watermark) it must not deliver. The fates are those
+of the leader's log at the moment of the question. So ask when the cluster has healed: a new leader that does not know
+its high watermark yet seems to have lost what is above it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from enum import IntEnum
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from enum import Enum, IntEnum, auto
+from typing import TYPE_CHECKING, NamedTuple
 
-from model.image import TopicIdPartition
-from model.record_batches import RecordBatch
+from model.controller import TopicIdPartition
+from model.record_batches import RecordBatch, decode_marker, decode_stored_records
+
+if TYPE_CHECKING:
+    from model.partition import Partition
+
+
+def last_stable_offset(committed: Sequence[RecordBatch], high_watermark: int) -> int:
+    """`committed`: the batches below the high watermark. The first offset of the transaction that has been open for
+    longest, or the high watermark: a marker that is not committed ends nothing yet."""
+    starts: dict[int, int] = {}
+    for batch in committed:
+        if batch.is_control:
+            starts.pop(batch.producer_id, None)
+        elif batch.is_transactional:
+            starts.setdefault(batch.producer_id, batch.base_offset)
+    return min(starts.values(), default=high_watermark)
+
+
+def read_uncommitted(committed: Sequence[RecordBatch]) -> list[RecordBatch]:
+    return [batch for batch in committed if not batch.is_control]
+
+
+def read_committed(committed: Sequence[RecordBatch], high_watermark: int) -> list[RecordBatch]:
+    stable_offset = last_stable_offset(committed, high_watermark)
+    stable = [batch for batch in committed if batch.next_offset <= stable_offset]
+    open_since: dict[int, list[int]] = {}
+    aborted: set[int] = set()
+    for batch in stable:
+        if batch.is_control:
+            offsets = open_since.pop(batch.producer_id, [])
+            if not decode_marker(batch).is_commit:
+                aborted.update(offsets)
+        elif batch.is_transactional:
+            open_since.setdefault(batch.producer_id, []).append(batch.base_offset)
+    return [batch for batch in read_uncommitted(stable) if batch.base_offset not in aborted]
 
 
 class Isolation(IntEnum):
@@ -52,3 +93,55 @@ class ReadJournal:
 
 def place_of(batch: RecordBatch) -> Place:
     return Place(batch.base_offset, batch.leader_epoch)
+
+
+class Fate(Enum):
+    KEPT = auto()
+    """A reader gets it."""
+    DELETED = auto()
+    """By retention or DeleteRecords: the log starts behind it."""
+    COMPACTED = auto()
+    """Compaction removed it on some replica, and perhaps not on the leader's: a reader may have missed it. What
+    became of it since does not matter."""
+    TRUNCATED = auto()
+    """It was readable once, and is not in the leader's log, or its commit is not."""
+    TOPIC_GONE = auto()
+    """The topic was deleted."""
+
+
+class ReadableRecord(NamedTuple):
+    """`timestamp` in ms. `leader_epoch`: of the leader that appended it, by which two records at one offset differ."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    leader_epoch: int
+    fate: Fate
+
+
+def readable_records(
+    journal: ReadJournal, key: TopicIdPartition, leader: Partition | None, isolation: Isolation, first_offset: int = 0,
+    end_offset: int | None = None,
+) -> list[ReadableRecord]:  # fmt: skip
+    """Every record that was ever readable in [first_offset, end_offset). `leader`: its replica; None if the topic is
+    gone."""
+    visible = {place_of(batch) for batch in leader.readable(isolation)} if leader is not None else set()
+    records = []
+    for batch in journal.batches(key, isolation):
+        for record in decode_stored_records(batch):
+            if journal.is_compacted(key, batch, record.offset):
+                fate = Fate.COMPACTED
+            elif leader is None:
+                fate = Fate.TOPIC_GONE
+            elif place_of(batch) not in visible:
+                fate = Fate.TRUNCATED
+            else:
+                fate = Fate.DELETED if record.offset < leader.log.start_offset else Fate.KEPT
+            records.append(ReadableRecord(*record, leader_epoch=batch.leader_epoch, fate=fate))
+    return [
+        record
+        for record in records
+        if record.offset >= first_offset and (end_offset is None or record.offset < end_offset)
+    ]

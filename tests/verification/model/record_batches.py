@@ -1,19 +1,24 @@
-"""Record batches v2 as a broker reads them: the 61-byte header by struct, the CRC, the count of the records.
+"""Record batches v2 as a broker reads them: the 61-byte header by struct, the CRC, the count of the records; the
+markers by which transactions end; and the batches of internal topics.
 
 Scope: what a leader must know of a batch to refuse or append it. `decode_records` is for oracles: kafka-python's
 reader, of any codec.
 
 Source: DefaultRecordBatch, LogValidator.validateBatch, ProduceRequest.validateRecords, ByteBufferLogInputStream,
-UnifiedLog.analyzeAndValidateRecords in Kafka.
+UnifiedLog.analyzeAndValidateRecords, EndTransactionMarker, ControlRecordType, TransactionLog in Kafka; KIP-98.
 """
 
 from __future__ import annotations
 
+import json
 import struct
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import crc32c
 from kafka.record import MemoryRecords
+from kafka.record.default_records import DefaultRecordBatchBuilder
 from kio.schema.errors import ErrorCode
 
 # base_offset, batch_length, partition_leader_epoch, magic, crc, attributes, last_offset_delta, base_timestamp,
@@ -22,13 +27,11 @@ HEADER = struct.Struct(">qiibIhiqqqhii")
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
 _LEADER_EPOCH = struct.Struct(">i")
 _ATTRIBUTES = struct.Struct(">h")
-_MAX_TIMESTAMP = struct.Struct(">q")
 _CRC_STARTS_AT = 21
-_MAX_TIMESTAMP_AT = 35
 _MAGIC_AT = 16
 # Of a message of magic 0, which no batch is shorter than.
 _SMALLEST_LENGTH = 14
-CODEC_BITS, _LOG_APPEND_TIME_BIT, _TRANSACTIONAL_BIT, _CONTROL_BIT = 0b111, 0b1000, 0b10000, 0b100000
+CODEC_BITS, _TRANSACTIONAL_BIT, _CONTROL_BIT = 0b111, 0b10000, 0b100000
 _SEQUENCES = 2**31
 
 Records = tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]
@@ -65,11 +68,6 @@ class RecordBatch(NamedTuple):
         return bool(self.attributes & _CONTROL_BIT)
 
     @property
-    def has_log_append_time(self) -> bool:
-        """The largest timestamp is that of every record."""
-        return bool(self.attributes & _LOG_APPEND_TIME_BIT)
-
-    @property
     def next_offset(self) -> int:
         return self.base_offset + self.last_offset_delta + 1
 
@@ -82,12 +80,6 @@ class RecordBatch(NamedTuple):
         """The batch in a log. The CRC does not cover the two fields that change."""
         data = _OFFSET_AND_LENGTH.pack(base_offset, len(self.data) - 12) + _LEADER_EPOCH.pack(leader_epoch)
         return self._replace(data=data + self.data[16:], base_offset=base_offset, leader_epoch=leader_epoch)
-
-
-def stamped(batch: RecordBatch, now_ms: int) -> RecordBatch:
-    """With the leader's time. That of the producer stays in the records, where nobody looks."""
-    data = batch.data[:_MAX_TIMESTAMP_AT] + _MAX_TIMESTAMP.pack(now_ms) + batch.data[_MAX_TIMESTAMP_AT + 8 :]
-    return parse_stored_batch(changed_attributes(data, _LOG_APPEND_TIME_BIT))
 
 
 def next_sequence(sequence: int) -> int:
@@ -214,3 +206,62 @@ def decode_stored_records(batch: RecordBatch) -> list[StoredRecord]:
         for part in MemoryRecords(batch.data)
         for record in part
     ]
+
+
+# Version of the schema, then what it is.
+_KEY = struct.Struct(">hh")
+_VALUE = struct.Struct(">hi")
+_ABORT, _COMMIT = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransactionMarker:
+    """`transaction_version` travels beside the marker and is not in the log. 2: its epoch must be above the producer's;
+    below: may equal it."""
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+    transaction_version: int = 0
+
+
+def encode_marker(marker: EndTransactionMarker, timestamp_ms: int) -> bytes:
+    builder = DefaultRecordBatchBuilder(
+        magic=2, compression_type=0, is_transactional=1, producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch, base_sequence=-1, batch_size=10**4,
+    )  # fmt: skip
+    key = _KEY.pack(0, _COMMIT if marker.is_commit else _ABORT)
+    builder.append(0, timestamp=timestamp_ms, key=key, value=_VALUE.pack(0, marker.coordinator_epoch), headers=[])
+    return changed_attributes(bytes(builder.build()), _CONTROL_BIT)
+
+
+def decode_marker(batch: RecordBatch) -> EndTransactionMarker:
+    ((key, value, _, _),) = decode_records(batch.data)
+    assert key is not None and value is not None
+    _, kind = _KEY.unpack(key)
+    _, coordinator_epoch = _VALUE.unpack(value)
+    return EndTransactionMarker(batch.producer_id, batch.producer_epoch, kind == _COMMIT, coordinator_epoch)
+
+
+Key = tuple[str | int, ...]
+
+
+def encode_state(
+    records: Mapping[Key, Any], timestamp_ms: int, producer_id: int = -1, producer_epoch: int = -1
+) -> bytes:
+    """One batch. A value of None is a tombstone. With a producer it is part of that producer's transaction."""
+    builder = DefaultRecordBatchBuilder(
+        magic=2, compression_type=0, is_transactional=int(producer_id >= 0), producer_id=producer_id,
+        producer_epoch=producer_epoch, base_sequence=-1, batch_size=10**9,
+    )  # fmt: skip
+    for number, (key, value) in enumerate(records.items()):
+        encoded = None if value is None else json.dumps(value).encode()
+        builder.append(number, timestamp=timestamp_ms, key=json.dumps(key).encode(), value=encoded, headers=[])
+    return bytes(builder.build())
+
+
+def decode_state(batch: RecordBatch) -> Iterator[tuple[int, Key, Any]]:
+    for number, (key, value, _, _) in enumerate(decode_records(batch.data)):
+        assert key is not None
+        yield batch.base_offset + number, tuple(json.loads(key)), None if value is None else json.loads(value)

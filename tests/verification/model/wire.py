@@ -8,13 +8,14 @@ too new.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import io
 import re
 import struct
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, make_dataclass
 from typing import Any
 
@@ -87,20 +88,46 @@ def request_of(api_key: int, version: int, **fields: Any) -> Any:
     return _filled(getattr(kio_module(api_key, version, "request"), f"{API_NAMES[api_key]}Request"), fields)
 
 
+def response_of(api_key: int, version: int, **fields: Any) -> Any:
+    return _filled(getattr(kio_module(api_key, version, "response"), f"{API_NAMES[api_key]}Response"), fields)
+
+
+def by_topic(
+    partitions: Iterable[tuple[Any, Any]], topic: str = "name", listed: str = "partitions"
+) -> list[dict[str, Any]]:
+    """Of topics and what is said of one partition of each. `topic`, `listed`: how a message names the two."""
+    topics: dict[Any, list[Any]] = {}
+    for name, each in partitions:
+        topics.setdefault(name, []).append(each)
+    return [{topic: name, listed: found} for name, found in topics.items()]
+
+
 def _filled(entity_type: Any, values: Mapping[str, Any]) -> Any:
-    return build(entity_type, **{name: _value(entity_type, name, value) for name, value in values.items()})
+    known = _entities(entity_type)
+    return entity_type(**{name: _value(known[name], value) for name, value in values.items() if name in known})
 
 
-def _value(entity_type: Any, name: str, value: Any) -> Any:
-    if not (isinstance(value, tuple | list) and value and isinstance(value[0], dict)):
-        return value
-    declared = entity_type.__dataclass_fields__.get(name)
-    if declared is None:
-        return value
-    of_type = next(
-        each for each in (declared.type, *typing.get_args(declared.type)) if typing.get_origin(each) is tuple
-    )
-    return tuple(_filled(typing.get_args(of_type)[0], each) for each in value)
+def _value(entity_type: Any, value: Any) -> Any:
+    if isinstance(value, dict):
+        return _filled(entity_type, value)
+    if isinstance(value, list | tuple):
+        return tuple([_filled(entity_type, each) if isinstance(each, dict) else each for each in value])
+    return value
+
+
+@functools.cache
+def _entities(entity_type: Any) -> dict[str, Any]:
+    """By field the entity that it has, or has several of; None for a plain one."""
+    return {name: _entity(each.type) for name, each in entity_type.__dataclass_fields__.items()}
+
+
+def _entity(declared: Any) -> Any:
+    for each in (declared, *typing.get_args(declared)):
+        if typing.get_origin(each) is tuple:
+            return typing.get_args(each)[0]
+        if dataclasses.is_dataclass(each):
+            return each
+    return None
 
 
 @functools.cache

@@ -18,8 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from simulation.report import Report
-from simulation.seeds import AGAIN_EVERY, digests_again, plan_of, run_seed, run_seeds
+from simulation.seeds import AGAIN_EVERY, Report, digests_again, plan_of, run_seed, run_seeds
 
 
 def main() -> int:

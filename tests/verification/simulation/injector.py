@@ -14,13 +14,11 @@ from dataclasses import replace
 from model.cluster import Cluster
 from model.record_batches import RecordBatch, decode_records
 from model.settings import INIT_PRODUCER_ID, METADATA, PRODUCE, RELEASES, ClusterSettings
+from model.timeline import Timeline
 from simulation.faults import SHORTEST_BLOCK_MS, Fault, Plan, TopicPlan
 from simulation.network import Network, Weather, Wire
-from simulation.outcome import LogKey, Record, read_log
-from simulation.producer import SimulatedProducer
-from simulation.rows import RowId, row_id_of
-from simulation.scheduler import Scheduler
-from simulation.writer import VirtualTask
+from simulation.outcome import LogKey, Record, RowId, read_log, row_id_of
+from simulation.producer import SimulatedProducer, VirtualTask
 
 End = Callable[[], None] | None
 
@@ -38,7 +36,7 @@ class Injector:
     """`recreated`: topics that were deleted, and when."""
 
     def __init__(
-        self, plan: Plan, *, scheduler: Scheduler, cluster: Cluster, network: Network, tasks: list[VirtualTask],
+        self, plan: Plan, *, scheduler: Timeline, cluster: Cluster, network: Network, tasks: list[VirtualTask],
         new_cluster: Callable[[str, ClusterSettings], Cluster], rng: random.Random,
     ) -> None:  # fmt: skip
         """`new_cluster`: an empty one, by the name of what decides its ids."""
@@ -99,7 +97,7 @@ class Injector:
             self._network.vacate(node_id)
             self.cluster.restart(node_id)
             self.cluster.isolate(node_id, False)
-            self.cluster.forgive(node_id)
+            self.cluster.brokers[node_id].forgive()
 
     def _set(self, name: str, value: float) -> End:
         setattr(self._network.weather, name, value)
@@ -206,16 +204,16 @@ class Injector:
         return lambda: self.cluster.isolate(fault.node, False)
 
     def throttle(self, fault: Fault) -> End:
-        self.cluster.throttle(fault.node, int(fault.number), fault.times)
+        self.cluster.brokers[fault.node].throttle(int(fault.number), fault.times)
         return None
 
     def quota(self, fault: Fault) -> End:
-        self.cluster.limit(fault.node, fault.number)
-        return lambda: self.cluster.limit(fault.node, None)
+        self.cluster.brokers[fault.node].limit(fault.number)
+        return lambda: self.cluster.brokers[fault.node].limit(None)
 
     def _refuse(self, fault: Fault, api_key: int) -> End:
         for _ in range(fault.times):
-            self.cluster.refuse(fault.node, api_key, int(fault.number))
+            self.cluster.brokers[fault.node].refuse(api_key, int(fault.number))
         return None
 
     def grow(self, fault: Fault) -> End:

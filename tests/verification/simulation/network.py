@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 
 from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
 from model.cluster import Cluster
-from simulation.scheduler import Scheduler
+from model.timeline import Timeline
 
 # What a socket takes before the peer has acknowledged any of it: little, so that requests wait half-written.
 SOCKET_BUFFER_BYTES = 16 * 1024
@@ -165,7 +165,7 @@ class Network:
     """All wires between producers and the cluster. `digest` covers every byte that either side saw, and when."""
 
     def __init__(
-        self, cluster: Cluster, scheduler: Scheduler, rng: random.Random, addresses: dict[tuple[str, int], int],
+        self, cluster: Cluster, scheduler: Timeline, rng: random.Random, addresses: dict[tuple[str, int], int],
         trace: Trace | None = None, balancer: tuple[str, int] | None = None,
     ) -> None:  # fmt: skip
         """`addresses`: (host, port) to node id. `balancer`: a name that resolves to all of them."""

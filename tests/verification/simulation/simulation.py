@@ -22,15 +22,13 @@ from kafka_sink.kafka.producer.probe import Probe
 from kafka_sink.options.kinds import INT32_MAX
 from model.cluster import Cluster
 from model.settings import RELEASES, ClusterSettings
+from model.timeline import Timeline
 from simulation.faults import BALANCER, CODES, Fault, Plan, WritePlan, address_of
 from simulation.injector import Injector
 from simulation.network import BufferChanged, Network
 from simulation.oracles import PROGRESS_MS, judge
-from simulation.outcome import Outcome, WriteOutcome
-from simulation.producer import SimulatedProducer, Violation
-from simulation.rows import make_rows
-from simulation.scheduler import Scheduler
-from simulation.writer import VirtualTask, VirtualWrite, Waits
+from simulation.outcome import Outcome, WriteOutcome, make_rows
+from simulation.producer import SimulatedProducer, Violation, VirtualTask, VirtualWrite, Waits
 
 # After which nothing is waited for any more: the last writes begin PROGRESS_MS after the last fault.
 GIVE_UP_MS = 2 * PROGRESS_MS
@@ -51,7 +49,7 @@ class Simulation:
     def __init__(self, plan: Plan, trace: Callable[[str], None] | None = None) -> None:
         self.plan = plan
         self._trace = trace
-        self._scheduler = Scheduler()
+        self._scheduler = Timeline()
         cluster = self._new_cluster(
             "cluster",
             ClusterSettings(
