@@ -21,9 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fuzz.decoders import DECODERS, Decoder
-from fuzz.judge import Fault, peak_bytes
-from fuzz.kept import kept_inputs
-from fuzz.reached import Lines
+from fuzz.judge import Fault, Lines, kept_inputs, peak_bytes
 from reliability.campaign import Campaign, Figure
 
 # libFuzzer's line for an input that reached something new: all that was reached, and how many such inputs there are.

@@ -12,17 +12,15 @@ from collections.abc import Callable
 import pytest
 
 from fuzz.__main__ import Fuzzed, campaign
-from fuzz.answers import EXCHANGES
-from fuzz.arrays import largest_arrays, response_type
+from fuzz.answers import EXCHANGES, largest_arrays, response_type
 from fuzz.decoders import BY_NAME, DECODERS, Decoder
-from fuzz.judge import MOST_SECONDS, Fault, judge, peak_bytes
-from fuzz.kept import Kept, kept_inputs
-from fuzz.mutations import damaged
-from fuzz.reached import Lines
+from fuzz.judge import MOST_SECONDS, Fault, Kept, Lines, damaged, judge, kept_inputs, peak_bytes
+from fuzz.record_sets import harmed_record_sets
 from kafka_sink.errors import KafkaSinkError, ProtocolError
 from kafka_sink.kafka.protocol.all_apis import APIS
 from kafka_sink.kafka.protocol.api import Api
 from kafka_sink.kafka.protocol.message_reader import read_message
+from kafka_sink.records.undecodable import Undecodable
 
 INPUTS = 150
 BIG_ARRAYS = {api.name: list(largest_arrays(api, api.min_version, 4_000)) for api in APIS}
@@ -133,3 +131,11 @@ def test_a_fault_fails_the_campaign() -> None:
     good = campaign([some], 60.0, Lines(), "make fuzz")
     assert (good.passed, good.figures["inputs"], good.figures["understood"]) == (True, 7, 3)
     assert not campaign([some, Fuzzed(DECODERS[1], fault="KeyError")], 60.0, Lines(), "make fuzz").passed
+
+
+@pytest.mark.parametrize("choice", [0, 2, 16, 18])
+@pytest.mark.parametrize("harmed", list(harmed_record_sets()))
+def test_no_kernel_passes_over_a_wrong_bit(harmed: bytes, choice: int) -> None:
+    """`choice`: with and without an end within the set, and with and without CRCs."""
+    with pytest.raises(Undecodable):
+        BY_NAME["record set"].decode(bytes([choice]) + harmed)

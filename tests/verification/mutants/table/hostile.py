@@ -5,10 +5,10 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 _THROTTLES = "tests/unit/kafka/net/test_throttles.py"
-_RANGES = "tests/verification/fuzz/test_answer_ranges.py"
+_RANGES = "tests/verification/fuzz/test_answers.py"
 _SCHEMAS = "tests/unit/registry/test_hostile_schemas.py"
 _TENANTS = "tests/unit/spark/test_tenants.py"
-_COSTS = "tests/verification/fuzz/test_answer_costs.py"
+_COSTS = "tests/verification/fuzz/test_answers.py"
 
 HOSTILE: tuple[Mutant, ...] = (
     Mutant("hostile: an answer may have more elements than were asked for",
