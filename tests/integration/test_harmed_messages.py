@@ -13,8 +13,7 @@ from contextlib import contextmanager
 import pytest
 from pyspark.sql import SparkSession
 
-from chaos.fates import Direction, Kind, Schedule
-from chaos.proxy import Address, Proxies
+from chaos.proxy import Address, Direction, Kind, Proxies, Schedule
 from chaos.streams import EXACTLY_ONCE, GUARANTEES
 from committed_rows import open_transactions, read
 from kafka_sink.broker import LocalKafka

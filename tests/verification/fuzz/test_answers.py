@@ -1,6 +1,6 @@
-"""What a peer's answer may say, in every version of every API. Its cost is bounded by what was asked. Numbers that become
-offsets, epochs, partitions or ids are ones that there can be. What was asked for is answered once, and a topic of a
-cluster has a name that Kafka allows.
+"""What a peer's answer may say, in every version of every API: its cost is bounded by what was asked; numbers that
+become offsets, epochs, partitions or ids are ones that there can be; what was asked for is answered once; and a topic
+of a cluster has a name that Kafka allows.
 """
 
 from __future__ import annotations

@@ -176,20 +176,17 @@ def campaign(tried: Sequence[Tried], *, passed: bool, command: str) -> Campaign:
     }  # fmt: skip
     figures |= {f"`{each.subject.path}`": _share([each]) for each in tried}
     return Campaign(
-        name="mutation",
-        title="Mutation by rule",
-        command=command,
+        name="mutation", title="Mutation by rule", command=command,
         about="The rules change comparisons, conditions, logic, arithmetic, numbers, results and whole statements of a "
         "module, one at a time. The tests of that module must fail.",
-        figures=figures,
-        passed=passed,
+        figures=figures, passed=passed,
         explained=tuple(
             f"`{mutation.path}`, `{mutation.function}`: `{mutation.before}` → `{mutation.after}`: "
             f"{found.reason if (found := explanation(mutation)) else '**not explained**'}"
             for each in tried
             for mutation in each.survivors
         ),
-    )
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -51,27 +51,22 @@ EXPLAINED: tuple[Explained, ...] = (
     Explained(RECORD_BATCH, "write_header", "unknown_crc = 0 # until the rest of the header is written",
               "unknown_crc = 1 # until the rest of the header is written",
               "the CRC overwrites the value, and does not cover itself"),
-    Explained(
-        ACCUMULATOR,
-        "RecordAccumulator._filling_for",
-        "sums_records = KERNEL.sums_records and codec.id == NO_COMPRESSION",
-        "sums_records = KERNEL.sums_records and codec.id != NO_COMPRESSION",
-        "the function that writes the header reads the records if their CRC is unknown, and `close` drops a CRC that "
-        "compression made wrong: the mutant only takes longer",
-    ),
+    Explained(ACCUMULATOR, "RecordAccumulator._filling_for",
+              "sums_records = KERNEL.sums_records and codec.id == NO_COMPRESSION",
+              "sums_records = KERNEL.sums_records and codec.id != NO_COMPRESSION",
+              "the function that writes the header reads the records if their CRC is unknown, and `close` drops a "
+              "CRC that compression made wrong: the mutant only takes longer"),
     Explained(ACCUMULATOR, "RecordAccumulator._needed_bytes",
               "if rows.largest_bytes <= self.pool.buffer_bytes and not self._limits:",
               "if rows.largest_bytes < self.pool.buffer_bytes and not self._limits:",
               "the slower path also finds a size that fits into one buffer"),
     Explained(ACCUMULATOR, "RecordAccumulator.ready", "if self._urgent:", "if True:",
               "`ready` then looks at every partition each time, and removes those that have nothing to send yet"),
-    Explained(
-        ACCUMULATOR,
-        "RecordAccumulator.ready",
-        "self._pressing.update((topic_partition, None) for topic_partition, queue in self._queues.items() if queue)",
-        "self._pressing.update((topic_partition, None) for topic_partition, queue in self._queues.items() if True)",
-        "`ready` removes partitions that have nothing to send at once",
-    ),
+    Explained(ACCUMULATOR, "RecordAccumulator.ready",
+              "self._pressing.update((topic_partition, None) for topic_partition, queue in self._queues.items() if "
+              "queue)",
+              "self._pressing.update((topic_partition, None) for topic_partition, queue in self._queues.items() if "
+              "True)", "`ready` removes partitions that have nothing to send at once"),
     *(
         Explained(PRODUCER_BATCH, "ProducerBatch.__init__", before, after, reason)
         for before, after, reason in (
@@ -88,17 +83,15 @@ EXPLAINED: tuple[Explained, ...] = (
               "buffer = self._several(count) if True else self._one()",
               "the search for several neighbouring buffers also finds one buffer, more slowly"),
     Explained(HANGING, "_Begun.are_rows_gone",
-              "return self.since == NOTHING_OPEN or bool(self.lacks) or "
-              "(self.first is not None and self.since > self.first)",
-              "return self.since == NOTHING_OPEN or bool(self.lacks) or "
-              "(self.first is not None and self.since >= self.first)",
-              "a `_Begun` with equal offsets is made only if rows are lacking"),
+              "return self.since == NOTHING_OPEN or bool(self.lacks) or (self.first is not None and self.since > "
+              "self.first)",
+              "return self.since == NOTHING_OPEN or bool(self.lacks) or (self.first is not None and self.since >= "
+              "self.first)", "a `_Begun` with equal offsets is made only if rows are lacking"),
     Explained(HANGING, "_may_be_from_before",
-              "return begun.since == NOTHING_OPEN or bool(begun.lacks) or "
-              "(begun.first is not None and begun.since < begun.first)",
-              "return begun.since == NOTHING_OPEN or bool(begun.lacks) or "
-              "(begun.first is not None and begun.since <= begun.first)",
-              "with equal offsets the function is called only if rows are lacking"),
+              "return begun.since == NOTHING_OPEN or bool(begun.lacks) or (begun.first is not None and begun.since < "
+              "begun.first)",
+              "return begun.since == NOTHING_OPEN or bool(begun.lacks) or (begun.first is not None and begun.since "
+              "<= begun.first)", "with equal offsets the function is called only if rows are lacking"),
     Explained(PRODUCER_BATCH, "ProducerBatch.__init__", "self.last_attempt_ms = 0", "self.last_attempt_ms = -1",
               "it is read only after the batch was sent, and sending sets it"),
     Explained(PRODUCER_BATCH, "ProducerBatch.__init__", "self.retry_at_ms = 0", "pass",
@@ -115,13 +108,11 @@ EXPLAINED: tuple[Explained, ...] = (
     Explained(HANGING, "end_hanging", "reason = refused.get((still[0].topic, still[0].partition))",
               "reason = refused.get((still[-1].topic, still[0].partition))",
               "the reason can be that of another hanging transaction, if that one is in another topic"),
-    Explained(
-        HANGING,
-        "end_hanging",
-        "refused = {(each.topic, each.partition): reason for each, reason in zip(hanging, reasons, strict=True)}",
-        "refused = {(each.topic, each.partition): reason for each, reason in zip(hanging, reasons, strict=False)}",
-        "there is a reason for each, or an empty one",
-    ),
+    Explained(HANGING, "end_hanging",
+              "refused = {(each.topic, each.partition): reason for each, reason in zip(hanging, reasons, "
+              "strict=True)}",
+              "refused = {(each.topic, each.partition): reason for each, reason in zip(hanging, reasons, "
+              "strict=False)}", "there is a reason for each, or an empty one"),
     Explained(HANGING, "write_commit_markers", "codes = [answer.results[0].error_code for answer in answers]",
               "codes = [answer.results[-1].error_code for answer in answers]",
               "each request is about one partition, and so is its answer"),

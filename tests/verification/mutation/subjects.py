@@ -51,27 +51,14 @@ _EXPLORATIONS = tuple(
 )
 SUBJECTS: tuple[Subject, ...] = (
     _producer("sender", "throttling", "sender_under_faults", "transaction_manager", "topic_check"),
-    _producer("accumulator", "sender"),
-    _producer("filling", "accumulator"),
-    _producer("buffer_pool"),
-    _producer("producer_batch", "filling", "runs", "sender"),
-    _producer("batch_split", "sender"),
-    _producer("sequences", "sender"),
-    _producer("error_policy", "sender"),
-    _producer("transaction_manager", "sender"),
-    _consumer("fetcher"),
-    _consumer("fetch_policy", "fetch_policy"),
-    _consumer("fetch_range"),
-    _consumer("topic_watch", "topic_watch"),
-    _consumer("preferred_replica", "preferred_replica"),
-    _consumer("patience", "patience"),
-    _stream("continuity", "continuity"),
-    _stream("admission", "admission"),
-    _stream("positions", "positions"),
-    _stream("stream_logs", "marks"),
-    _stream("losses", "marks"),
-    _stream("stream_plan"),
-    Subject("kafka_sink/records/record_batch.py", ("tests/unit/records/test_record_batch.py",)),
+    _producer("accumulator", "sender"), _producer("filling", "accumulator"), _producer("buffer_pool"),
+    _producer("producer_batch", "filling", "runs", "sender"), _producer("batch_split", "sender"),
+    _producer("sequences", "sender"), _producer("error_policy", "sender"), _producer("transaction_manager", "sender"),
+    _consumer("fetcher"), _consumer("fetch_policy", "fetch_policy"), _consumer("fetch_range"),
+    _consumer("topic_watch", "topic_watch"), _consumer("preferred_replica", "preferred_replica"),
+    _consumer("patience", "patience"), _stream("continuity", "continuity"), _stream("admission", "admission"),
+    _stream("positions", "positions"), _stream("stream_logs", "marks"), _stream("losses", "marks"),
+    _stream("stream_plan"), Subject("kafka_sink/records/record_batch.py", ("tests/unit/records/test_record_batch.py",)),
     Subject("kafka_sink/commit/two_phase.py", ("tests/unit/commit", *_EXPLORATIONS)),
     Subject(
         "kafka_sink/commit/exchanges.py",
@@ -80,4 +67,4 @@ SUBJECTS: tuple[Subject, ...] = (
     Subject(
         "kafka_sink/commit/hanging.py", ("tests/unit/commit/test_hanging.py", "tests/unit/commit/test_two_phase.py")
     ),
-)
+)  # fmt: skip
