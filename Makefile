@@ -178,7 +178,7 @@ soak: java $(WHEEL)  ## stream 200 micro-batches while driver, workers and broke
 
 .PHONY: soak-topics
 soak-topics: java $(WHEEL)  ## stream from topic to topic while driver, workers and brokers are killed; MINUTES=60 SEED=1
-	PYTHONPATH=tests/verification:tests/support:jobs $(BIN)/python -m soak.topics --minutes $(MINUTES) --seed $(SEED) $(ARGS)
+	PYTHONPATH=tests/verification:tests/support:jobs $(BIN)/python -m soak --minutes $(MINUTES) --seed $(SEED) $(ARGS)
 
 .PHONY: environment
 environment: $(WHEEL)  ## build .venv and install the wheel into it

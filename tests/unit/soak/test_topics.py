@@ -1,11 +1,11 @@
-"""soak.topic_comparison: what readers of the written topic must see, and what is counted when they see otherwise."""
+"""soak.topics: what readers of the written topic must see, and what is counted when they see otherwise."""
 
 from __future__ import annotations
 
 import pytest
 
 from record_digest import Record
-from soak.topic_comparison import Differences, compared, origin_of, transformed
+from soak.topics import Differences, compared, origin_of, transformed
 
 
 def placed(partition: int, offset: int, value: str, key: str = "k") -> tuple[int, int, Record]:
