@@ -178,7 +178,7 @@ soak: java $(WHEEL)  ## stream 200 micro-batches while driver, workers and broke
 
 .PHONY: soak-topics
 soak-topics: java $(WHEEL)  ## stream from topic to topic while driver, workers and brokers are killed; MINUTES=60 SEED=1
-	PYTHONPATH=tests/verification:tests/support:jobs $(BIN)/python -m soak.topics --minutes $(MINUTES) --seed $(SEED) $(ARGS)
+	PYTHONPATH=tests/verification:tests/support:jobs $(BIN)/python -m soak --minutes $(MINUTES) --seed $(SEED) $(ARGS)
 
 .PHONY: environment
 environment: $(WHEEL)  ## build .venv and install the wheel into it
@@ -242,9 +242,10 @@ bench-core: $(WHEEL)  ## measure columns to encoded batches, and back, on one co
 	$(BENCH)/bench_decoder.py $(ARGS)
 
 .PHONY: bench
-bench: java $(WHEEL)  ## compare with the JVM sink and other peers, TLS with plaintext, exactly-once with at-least-once, 20 minutes; ARGS="--rounds 7"
+bench: java $(WHEEL)  ## compare with the JVM sink and other peers, TLS with plaintext, guarantees, badRows, 20 minutes; ARGS="--rounds 7"
 	$(BENCH)/bench_spark.py $(ARGS)
-	$(BENCH)/bench_exactly_once.py
+	$(BENCH)/bench_micro_batches.py
+	$(BENCH)/bench_bad_rows.py
 
 .PHONY: bench-read
 bench-read: java $(WHEEL)  ## compare reads with the JVM source and with a Python source of ready batches, 10 minutes; ARGS="--only zstd"
@@ -260,11 +261,11 @@ bench-slots: java $(WHEEL)  ## measure plan, tasks and commit of up to 4,096 slo
 
 .PHONY: bench-confs
 bench-confs: java $(WHEEL)  ## measure settings of Spark that may affect every Python sink
-	$(BENCH)/bench_confs.py $(ARGS)
+	$(BENCH)/bench_spark.py --confs --rounds 7 --rows 2000000 $(ARGS)
 
 .PHONY: bench-latency
 bench-latency: java $(WHEEL)  ## measure a micro-batch of one row, and the first batch of a new worker
-	$(BENCH)/bench_latency.py $(ARGS)
+	$(BENCH)/bench_micro_batches.py --one-row --rounds 7 $(ARGS)
 
 .PHONY: bench-cold
 bench-cold: java $(WHEEL)  ## measure the first write, read, micro-batch and export of an application, and after an idle minute, 75 minutes; ARGS="--rounds 1 --only write --idle 0"

@@ -34,8 +34,7 @@ from chaos.brokers import (
     wait_until_whole,
 )
 from chaos.comparison import Difference, ReadTopic, difference, first_whole
-from chaos.fates import Direction, Kind, Schedule
-from chaos.proxy import Address, Proxies
+from chaos.proxy import Address, Direction, Kind, Proxies, Schedule
 from chaos.streams import AT_LEAST_ONCE, EXACTLY_ONCE, GUARANTEES, ROWS, Streams
 from committed_rows import group_coordinator, held_back, leader, open_transactions, transactions
 from kafka_sink.broker import LocalKafka

@@ -15,6 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from soak.topic_supervisor import PARTITIONS, TopicSupervisor
+from soak.topic_writer import TopicWriter
 
 from broker_admin import admin, producer, send
 from chaos.brokers import started_again, wait_until_whole
@@ -35,10 +37,8 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import lease_producer, once
 from kafka_sink.options.config import sink_config
 from read_back import read_topic
-from soak import topic_comparison
+from soak import topics
 from soak.application import ALL, DRIVER, PLANNER
-from soak.topic_supervisor import PARTITIONS, TopicSupervisor
-from soak.topic_writer import TopicWriter
 from spark_writes import pykafka
 from stream_reads import running, stream
 from waiting import wait_until
@@ -147,8 +147,8 @@ def test_from_topic_to_topic_while_replicas_move_versions_change_and_drivers_die
         application.start([*supervisor.command, "--available-now"])
         wait_until(lambda: application.status() is not None, START_DEADLINE_S, "the last run")
         assert application.status() == 0, application.said
-    expected = topic_comparison.transformed(read_topic(kafka.bootstrap_servers, source, DEADLINE_S))
-    found = topic_comparison.compared(expected, read_topic(kafka.bootstrap_servers, sink, DEADLINE_S))
+    expected = topics.transformed(read_topic(kafka.bootstrap_servers, source, DEADLINE_S))
+    found = topics.compared(expected, read_topic(kafka.bootstrap_servers, sink, DEADLINE_S))
     assert expected and found.none, found
     assert (open_transactions(kafka, sink), held_back(kafka, sink)) == ([], 0)
     # Spark ends a query whose planner has died.

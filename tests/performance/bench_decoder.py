@@ -2,8 +2,8 @@
 
 What runs is what a reader runs: RecordSetDecoder with its default limits, over record sets of 1 MiB as a Fetch answer
 has them for a partition (max.partition.fetch.bytes), in batches of 16 KiB (batch.size of Java's producer), with a key
-of 8 bytes. CRCs are compared. Not in the figures: making the record sets. Time is the process's CPU time. Both kernels
-run in turn in this process. The goals stand beside the figures; nothing asserts them, machines differ.
+of 8 bytes. CRCs are compared. Not in the figures: making the record sets. Time is this process's CPU time, with both
+kernels in turn.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from bench_core import arrow_batch
-from frame import BUILD, arguments, in_turns, processor, write_report
+from bench_core import arrow_batch, run_on
+from frame import arguments, in_turns, markdown, write_report
 from kafka_sink.records.arrow_rows import TYPES
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.compression import codec_for
@@ -49,14 +49,9 @@ class Case:
 
 
 CASES = (
-    Case(10),
-    Case(100),
-    Case(100, columns=KEY_AND_VALUE),
-    Case(100, columns=tuple(TYPES), has_headers=True),
-    Case(1024),
-    Case(100, codec="zstd"),
-    Case(100, codec="lz4"),
-)
+    Case(10), Case(100), Case(100, columns=KEY_AND_VALUE), Case(100, columns=tuple(TYPES), has_headers=True),
+    Case(1024), Case(100, codec="zstd"), Case(100, codec="lz4"),
+)  # fmt: skip
 GOALS = {Case(100): "3 GB/s"}
 
 
@@ -64,10 +59,6 @@ GOALS = {Case(100): "3 GB/s"}
 class RecordSet:
     data: bytes
     row_count: int
-
-
-def record_sets(case: Case) -> list[RecordSet]:
-    return [record_set(case, number) for number in range(DISTINCT_SETS)]
 
 
 def record_set(case: Case, number: int) -> RecordSet:
@@ -117,27 +108,13 @@ def arrow_rows(case: Case, rows: int, seed: int) -> pa.RecordBatch:
     return batch
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """Medians over the rounds. Bytes are those of the record sets, as they come from a broker."""
-
-    kernel: str
-    case: str
-    records_per_s: float
-    bytes_per_s: float
-    ns_per_record: float
-    goal: str
-
-
 def decode_all(kernel: Kernel, case: Case, sets: Sequence[RecordSet]) -> float:
     """Return CPU seconds."""
     rows = 0
     begun_s = time.process_time()
     for each in sets:
-        reading = RecordSetDecoder(
-            each.data, first_offset=0, end_offset=each.row_count, columns=case.columns, kernel=kernel
-        )
-        rows += sum(batch.num_rows for batch in reading)
+        decoder = partial(RecordSetDecoder, columns=case.columns, kernel=kernel)
+        rows += sum(batch.num_rows for batch in decoder(each.data, first_offset=0, end_offset=each.row_count))
     took_s = time.process_time() - begun_s
     expected = sum(each.row_count for each in sets)
     if rows != expected:
@@ -145,52 +122,29 @@ def decode_all(kernel: Kernel, case: Case, sets: Sequence[RecordSet]) -> float:
     return took_s
 
 
-def measure(cases: Sequence[Case], rounds: int) -> list[Figure]:
-    return [found for case in cases for found in measure_case(case, rounds)]
-
-
-def measure_case(case: Case, rounds: int) -> Iterator[Figure]:
+def measure(case: Case, rounds: int) -> Iterator[str]:
+    """Yield a row of the table for each kernel. Bytes are those of the record sets, as they come from a broker."""
     kernels = [KERNEL] if KERNEL.name == fallback().name else [KERNEL, fallback()]
-    sets = record_sets(case)
+    sets = [record_set(case, number) for number in range(DISTINCT_SETS)]
     # A record set is enough for the loop in Python.
-    chosen = {kernel: sets if kernel is KERNEL else sets[:1] for kernel in kernels}
-    times_s = in_turns(kernels, rounds, lambda kernel: decode_all(kernel, case, chosen[kernel]), f"{case}: ")
+    given = {kernel: sets if kernel is KERNEL else sets[:1] for kernel in kernels}
+    times_s = in_turns(kernels, rounds, lambda kernel: decode_all(kernel, case, given[kernel]), f"{case}: ")
     for kernel, taken in times_s.items():
-        yield figure(kernel.name, case, chosen[kernel], statistics.median(taken))
-
-
-def figure(kernel: str, case: Case, sets: Sequence[RecordSet], took_s: float) -> Figure:
-    rows = sum(each.row_count for each in sets)
-    return Figure(
-        kernel=kernel,
-        case=str(case),
-        records_per_s=rows / took_s,
-        bytes_per_s=sum(len(each.data) for each in sets) / took_s,
-        ns_per_record=1e9 * took_s / rows,
-        goal=GOALS.get(case, "") if kernel == "compiled" else "",
-    )
-
-
-def table(figures: Sequence[Figure]) -> str:
-    lines = [f"{'kernel':10} {'values, codec, columns':36} {'M records/s':>12} {'GB/s':>6} {'ns':>8}  goal"]
-    lines += [
-        f"{each.kernel:10} {each.case:36} {each.records_per_s / 1e6:>12.2f} {each.bytes_per_s / 1e9:>6.2f} "
-        f"{each.ns_per_record:>8.1f}  {each.goal}".rstrip()
-        for each in figures
-    ]
-    return "\n".join(lines)
+        rows, size = sum(each.row_count for each in given[kernel]), sum(len(each.data) for each in given[kernel])
+        took_s, goal = statistics.median(taken), GOALS.get(case, "") if kernel.name == "compiled" else ""
+        figures = f"{rows / took_s / 1e6:.2f} | {size / took_s / 1e9:.2f} | {1e9 * took_s / rows:.1f}"
+        yield f"{kernel.name} | {case} | {figures} | {goal}"
 
 
 def main() -> None:
-    parser = arguments(__doc__, 15, each="each case and kernel")
+    parser = arguments(__doc__, 15, each="each case and kernel", output="decoder.json")
     parser.add_argument("--core", type=int, default=(os.cpu_count() or 1) - 1, help="the one to run on")
-    parser.add_argument("--json", type=Path, default=BUILD / "decoder.json", help="where the figures go")
     options = parser.parse_args()
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {options.core})
-    figures = measure(CASES, options.rounds)
-    print(table(figures))
-    write_report(options.json, {"processor": processor(), "rounds": options.rounds, "figures": figures})
+    run_on(options.core)
+    rows = [row for case in CASES for row in measure(case, options.rounds)]
+    table = markdown("kernel | values, codec, columns | M records/s | GB/s | ns | goal", rows)
+    print(table)
+    write_report(options.output / "decoder.json", {"rounds": options.rounds, "table": table.splitlines()})
 
 
 if __name__ == "__main__":

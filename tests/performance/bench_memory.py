@@ -20,32 +20,21 @@ Prints a table; the exit status is 1 when a bound does not hold.
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import os
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from frame import bench, chosen, fresh_process, stopped
-from kafka_sink.broker import LocalKafka
-from kafka_sink.options.config import sink_config
-from process_tree import memory_of, python_workers
-from spark_driver import local_session
-from spark_environment import spark_environment
+from frame import Bench, arguments, bench, chosen, fresh_process, stopped
+from peers import OURS
+from process_tree import MB, OVER_BUFFER_MEMORY_BYTES, memory_of, python_workers
+from spark_sessions import local_session
 
-MB = 1_000_000
-OVER_BUFFER_MEMORY_BYTES = 100 * MB
-READ_BYTES = 100 * MB
-IMPORT_BOUND_S = 0.25
-IMPORT_PROCESSES = 9
-NAME_WIDTH = 72
-
-SPARK_ARROW_BATCH_BYTES = 64 * 1024 * 1024
+READ_BYTES, IMPORT_BOUND_S, IMPORT_PROCESSES = 100 * MB, 0.25, 9
+MIB = 1024 * 1024
 
 _TIMED_IMPORT = """\
 import time, pyarrow, pyspark.sql.datasource
@@ -57,51 +46,37 @@ print(time.process_time() - started_s)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`over_discarding`: measured over the peak of a writer that discards, and not over the imports."""
+    """`over_discarding`: measured over the peak of a writer that discards, and not over the imports. `is_read`: rows
+    are read and not written."""
 
     name: str
     rows: int
     value_bytes: int
     partitions: int
     compression: str
-    arrow_batch_bytes: int = SPARK_ARROW_BATCH_BYTES
+    arrow_batch_bytes: int = 64 * MIB
     over_discarding: bool = False
+    is_read: bool = False
 
     def __str__(self) -> str:
         return f"{self.name}, {self.compression}"
 
 
-CASES = tuple(
-    case
-    for compression in ("none", "zstd")
-    for case in (
-        Case("10 million rows", 10_000_000, 100, 4, compression),
-        Case("2,000 partitions", 2_000_000, 100, 2_000, compression),
-        Case("rows of 900 KB, Arrow 16 MiB", 1_000, 900_000, 4, compression, 16 * 1024 * 1024),
-        Case("rows of 900 KB, Arrow 64 MiB", 1_000, 900_000, 4, compression, over_discarding=True),
-    )
+CASES = (
+    *(
+        case
+        for compression in ("none", "zstd")
+        for case in (
+            Case("10 million rows", 10_000_000, 100, 4, compression),
+            Case("2,000 partitions", 2_000_000, 100, 2_000, compression),
+            Case("rows of 900 KB, Arrow 16 MiB", 1_000, 900_000, 4, compression, 16 * MIB),
+            Case("rows of 900 KB, Arrow 64 MiB", 1_000, 900_000, 4, compression, over_discarding=True),
+        )
+    ),
+    Case("reads: 10 million rows", 10_000_000, 100, 1, "none", is_read=True),
+    Case("reads: 10 million rows", 10_000_000, 100, 1, "zstd", is_read=True),
+    Case("reads: rows of 10 MB", 30, 10_000_000, 1, "none", is_read=True),
 )
-
-
-READ_CASES = (
-    Case("reads: 10 million rows", 10_000_000, 100, 1, "none"),
-    Case("reads: 10 million rows", 10_000_000, 100, 1, "zstd"),
-    Case("reads: rows of 10 MB", 30, 10_000_000, 1, "none"),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """One line of the table: `measured` should be at most `bound`, both in `unit`."""
-
-    name: str
-    measured: float
-    bound: float
-    unit: str
-
-    @property
-    def holds(self) -> bool:
-        return self.measured <= self.bound
 
 
 def rows_of(spark: SparkSession, case: Case) -> DataFrame:
@@ -113,100 +88,63 @@ def rows_of(spark: SparkSession, case: Case) -> DataFrame:
     )
 
 
-def memory_of_workers(key: str) -> int:
-    """The largest VmRSS or VmHWM, in bytes, of the Python processes below this one."""
-    sizes = []
-    for pid in python_workers(os.getpid()):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-            sizes.append(memory_of(pid)[key])
-    return max(sizes)
+def peak_over(on: Bench, case: Case, nothing: Callable[[SparkSession], None], all_: Callable[..., None]) -> int:
+    """Bytes: the largest VmHWM of the workers of `all_`, over the largest VmRSS of those of `nothing` before. They are
+    the same workers."""
+    confs = {"sql_execution_arrow_maxBytesPerBatch": case.arrow_batch_bytes}
+    with stopped(local_session("memory", "local[1]", on.folder, **confs)) as spark:
+        nothing(spark)
+        before = max(memory_of(pid).get("VmRSS", 0) for pid in python_workers(os.getpid()))
+        all_(spark)
+        return max(memory_of(pid).get("VmHWM", 0) for pid in python_workers(os.getpid())) - before
 
 
-def session(arrow_batch_bytes: int, scratch: Path) -> contextlib.AbstractContextManager[SparkSession]:
-    confs = {"sql_execution_arrow_maxBytesPerBatch": arrow_batch_bytes}
-    return stopped(local_session("memory", "local[1]", scratch, **confs))
-
-
-def peak_over_imports(case: Case, format_name: str, options: Mapping[str, str], scratch: Path) -> int:
-    """Bytes, of the workers that write the case's rows."""
-    with session(case.arrow_batch_bytes, scratch) as spark:
-        rows = rows_of(spark, case)
-
-        def write(frame: DataFrame, **more: str) -> None:
-            frame.write.format(format_name).mode("append").options(**options, **more).save()
-
-        # The worker that writes no rows is the one that writes all of them next. Spark would see through `limit(0)`.
-        write(rows.where("rand() > 1"), **({"rows": "0"} if format_name == "discard" else {}))
-        before = memory_of_workers("VmRSS")
-        write(rows, **({"rows": str(case.rows)} if format_name == "discard" else {}))
-        return memory_of_workers("VmHWM") - before
-
-
-def measure(kafka: LocalKafka, case: Case, scratch: Path) -> Bound:
-    topic = f"bench-{CASES.index(case)}"
-    kafka.create_topic(topic, case.partitions)
-    options = {
-        "kafka.bootstrap.servers": kafka.bootstrap_servers,
-        "topic": topic,
-        "kafka.compression.type": case.compression,
-    }
-    peak = peak_over_imports(case, "pykafka", options, scratch)
-    if case.over_discarding:
-        peak -= peak_over_imports(case, "discard", {}, scratch)
-    bound = sink_config(options).producer.buffer_memory + OVER_BUFFER_MEMORY_BYTES
-    base = "a discarding writer" if case.over_discarding else "imports"
-    return Bound(f"{case}: peak over {base}", peak / MB, bound / MB, "MB")
-
-
-def measure_read(kafka: LocalKafka, case: Case, scratch: Path) -> Bound:
-    """The worker that reads the rows is the one that reads an empty topic before."""
-    topic, empty = f"read-{READ_CASES.index(case)}", "empty"
-    kafka.create_topic(topic, case.partitions, config={"max.message.bytes": 20 * MB})
-    servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+def measure(on: Bench, case: Case, topic: str) -> str:
+    on.kafka.create_topic(topic, case.partitions, config={"max.message.bytes": 20 * MB})
+    servers = {"kafka.bootstrap.servers": on.kafka.bootstrap_servers}
     options = servers | {"topic": topic, "kafka.compression.type": case.compression}
-    options["kafka.max.request.size"] = str(max(1024 * 1024, 2 * case.value_bytes))
-    with session(SPARK_ARROW_BATCH_BYTES, scratch) as spark:
-        rows_of(spark, case).write.format("pykafka").mode("append").options(**options).save()
-    with session(SPARK_ARROW_BATCH_BYTES, scratch) as spark:
+    options["kafka.max.request.size"] = str(max(MIB, 2 * case.value_bytes if case.is_read else 0))
 
-        def read(name: str) -> None:
-            frame = spark.read.format("pykafka").options(**servers, subscribe=name).load()
-            frame.write.format("noop").mode("overwrite").save()
+    def write(spark: SparkSession, where: str = "true", format_name: str = "pykafka") -> None:
+        rows = {"rows": str(case.rows if where == "true" else 0)}
+        to = options if format_name == "pykafka" else rows
+        rows_of(spark, case).where(where).write.format(format_name).mode("append").options(**to).save()
 
-        read(empty)
-        before = memory_of_workers("VmRSS")
-        read(topic)
-        peak = memory_of_workers("VmHWM") - before
-    bound = max(READ_BYTES, 15 * case.value_bytes)
-    return Bound(f"{case}: peak over a read of no row", peak / MB, bound / MB, "MB")
+    def read(spark: SparkSession, name: str) -> None:
+        frame = spark.read.format("pykafka").options(**servers, subscribe=name).load()
+        frame.write.format("noop").mode("overwrite").save()
+
+    def peak_of_write(format_name: str) -> int:
+        # Spark would see through `limit(0)`.
+        nothing, rows = ("rand() > 1", format_name), ("true", format_name)
+        return peak_over(on, case, lambda spark: write(spark, *nothing), lambda spark: write(spark, *rows))
+
+    if case.is_read:
+        with stopped(local_session("memory", "local[1]", on.folder)) as spark:
+            write(spark)
+        peak = peak_over(on, case, lambda spark: read(spark, "empty"), lambda spark: read(spark, topic))
+        return line(f"{case}: peak over a read of no row", peak / MB, max(READ_BYTES, 15 * case.value_bytes) / MB, "MB")
+    peak = peak_of_write("pykafka") - (peak_of_write("discard") if case.over_discarding else 0)
+    base = "a discarding writer" if case.over_discarding else "imports"
+    return line(f"{case}: peak over {base}", peak / MB, (OURS.buffer_memory + OVER_BUFFER_MEMORY_BYTES) / MB, "MB")
 
 
-def import_time() -> Bound:
-    times_s = [fresh_process(_TIMED_IMPORT) for _ in range(IMPORT_PROCESSES)]
-    return Bound("imports over pyarrow's", statistics.median(times_s), IMPORT_BOUND_S, "s")
-
-
-def table(bounds: Sequence[Bound]) -> str:
-    return "\n".join(
-        f"{each.name:{NAME_WIDTH}}  {each.measured:8.2f} {each.unit:2}  at most {each.bound:8.2f} {each.unit:2}  "
-        f"{'ok' if each.holds else 'BROKEN'}"
-        for each in bounds
-    )
+def line(name: str, measured: float, bound: float, unit: str) -> str:
+    verdict = "ok" if measured <= bound else "BROKEN"
+    return f"{name:72}  {measured:8.2f} {unit:2}  at most {bound:8.2f} {unit:2}  {verdict}"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default="", help="cases with this in their name")
-    options = parser.parse_args()
-    os.environ.update(spark_environment(os.environ))
-    bounds = [import_time()]
-    print(table(bounds), flush=True)
-    with bench() as (folder, kafka, _, _):
-        kafka.create_topic("empty", 1)
-        for case in chosen((*CASES, *READ_CASES), [options.only]):
-            bounds.append((measure if case in CASES else measure_read)(kafka, case, folder))
-            print(table(bounds[-1:]), flush=True)
-    return 0 if all(each.holds for each in bounds) else 1
+    options = arguments(__doc__, 1, each="all", only="cases").parse_args()
+    times_s = [fresh_process(_TIMED_IMPORT) for _ in range(IMPORT_PROCESSES)]
+    lines = [line("imports over pyarrow's", statistics.median(times_s), IMPORT_BOUND_S, "s")]
+    print(lines[-1], flush=True)
+    with bench() as on:
+        on.kafka.create_topic("empty", 1)
+        for case in chosen(CASES, options.only):
+            lines.append(measure(on, case, f"bench-{CASES.index(case)}"))
+            print(lines[-1], flush=True)
+    return int(any(each.endswith("BROKEN") for each in lines))
 
 
 if __name__ == "__main__":

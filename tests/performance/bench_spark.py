@@ -1,51 +1,220 @@
 """`make bench`: sinks of Spark side by side, parquet to the leaders' acknowledgements, in one run.
 
     this process ─┬─> a local Kafka broker
-                  ├─> spark_driver.py, Unix sockets to its Python workers     one of them works at a time
-                  └─> spark_driver.py, TCP
+                  ├─> an application of Spark, Unix sockets to its Python workers     one of them works at a time
+                  └─> another one, TCP
 
-A round has every peer write the same rows once, each to a topic made for it and deleted after its end offsets were
-compared with the rows; the order turns by one a round. The first round warms up. Before each timed write the peer
-writes a few rows, untimed: Spark ends Python workers that were idle for a minute, which other peers' turns are.
+A round has every peer write the same rows once, each to a topic made for it. Before each timed write the peer writes a
+few rows, untimed: Spark ends Python workers that were idle for a minute, which other peers' turns are. Wall time is
+that of `save()`: planning, tasks, commit. Beside spark.json, spark.svg has the figures as bars.
 
-Wall time is that of `save()`: planning, tasks, commit. CPU time is all that the Spark application used in it: the
-Python driver, the JVM, the Python daemon and workers. The broker is another process's child and counted apart; it takes
-its share of the same cores. Figures are medians; ratios are medians of the rounds' ratios. Goals stand beside the
-figures; nothing asserts them, machines differ. Results: a table, and spark.json and spark.svg in build/bench.
+`make bench-confs` (`--confs`): settings of Spark that any Python sink may go by, each beside Spark's defaults, for
+pykafka and the writer that discards.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from xml.sax.saxutils import escape
 
-from bar_chart import Bar, Panel, svg
+from pyspark.sql import DataFrame
+
 from certificates import Authority
-from frame import arguments, as_json, bench, chosen, in_turns, jars, machine, same_settings, turned, write_report
+from frame import (
+    Application,
+    Bench,
+    arguments,
+    bench,
+    chosen,
+    in_turns,
+    jars,
+    markdown,
+    median,
+    median_ratio,
+    write_report,
+)
 from kafka_sink.broker import LocalKafka
 from kafka_sink.records.kernel import KERNEL
-from process_tree import cpu_s
-from spark_driver import Cost
-from spark_environment import HERE
-from spark_peers import PEERS, PYKAFKA, SAME, TCP, UNIX, Peer, Servers
-from spark_process import SparkProcess, Topics
-from spark_report import Figure, figure, own_cost, ratio_table, ratios, table, tls_cost
+from peers import CONFLUENT, DEFAULTS, DISCARD, JVM, NOOP, PYKAFKA, SAME, TCP, UNIX, Peer, Servers, write
+from spark_sessions import COUNTED, UNIX_CONF, Cost, local_session, make_rows, timed
 
-__all__ = ["Driver", "chart", "once", "turned"]
-PARTITIONS = 4
+PARTITIONS, TASKS, SMALL_ROWS = 4, 2, 40_000
 TLS = "ENCRYPTED"
+PEERS = (
+    Peer(NOOP),
+    Peer(DISCARD),
+    *(Peer(sink, compression, SAME) for compression in ("none", "zstd") for sink in (JVM, CONFLUENT, PYKAFKA)),
+    Peer(PYKAFKA, "none", SAME, tls=True),
+    *(Peer(sink, compression, DEFAULTS) for sink, compression in ((JVM, "none"), (JVM, "zstd"), (CONFLUENT, "none"))),
+    Peer(DISCARD, session=TCP),
+    *(Peer(sink, codec, SAME, TCP) for sink, codec in ((CONFLUENT, "none"), (PYKAFKA, "none"), (PYKAFKA, "zstd"))),
+)
+CONFS = (
+    TCP, f"spark.{UNIX_CONF.replace('_', '.')}=true", "spark.sql.execution.arrow.maxRecordsPerBatch=1000",
+    "spark.sql.execution.arrow.maxRecordsPerBatch=50000", "spark.buffer.size=1048576",
+)  # fmt: skip
+CONF_PEERS = tuple(
+    peer for conf in CONFS for peer in (Peer(DISCARD, session=conf), Peer(PYKAFKA, "none", SAME, session=conf))
+)
 
 
-class Driver:
-    """One spark_driver.py."""
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """`more`: CPU s per million rows beyond `theirs`, where the broker takes its share of the same cores."""
 
-    def __init__(self, given: Mapping[str, object], log: Path) -> None:
-        self._process = SparkProcess([HERE / "spark_driver.py", as_json({"confs": [], **given})], log)
-        self.stop = self._process.stop
+    ours: Peer
+    theirs: Peer
+    rows_per_s_goal: str = ""
+    cpu_goal: str = ""
+    more_goal: str = ""
 
-    def write(self, peer: Peer, topic: str, *, small: bool) -> Cost:
-        return Cost(**self._process.ask({"peer": PEERS.index(peer), "topic": topic, "small": small}))
+
+OURS = {compression: Peer(PYKAFKA, compression, SAME) for compression in ("none", "zstd")}
+PAIRS = (
+    Pair(OURS["none"], Peer(JVM, "none", SAME), ">= 1.5 x", "<= 0.7 x"),
+    Pair(OURS["zstd"], Peer(JVM, "zstd", SAME), ">= 2.5 x", "<= 0.5 x"),
+    Pair(OURS["none"], Peer(CONFLUENT, "none", SAME), ">= 2 x", "<= 0.4 x"),
+    Pair(OURS["zstd"], Peer(CONFLUENT, "zstd", SAME), ">= 2 x", "<= 0.4 x"),
+    Pair(OURS["none"], Peer(DISCARD), ">= 0.8 x at 1 KB", "", "<= 0.15 at 100 bytes"),
+    Pair(Peer(PYKAFKA, "none", SAME, tls=True), OURS["none"]),
+    *(Pair(peer, Peer(peer.sink, peer.compression, peer.settings, TCP)) for peer in CONF_PEERS if peer.session != TCP),
+)
+
+
+def make_files(folder: Path, rows: int, value_bytes: int) -> None:
+    spark = local_session("rows", f"local[{TASKS}]", folder)
+    for name, count in (("small", SMALL_ROWS), ("all", rows)):
+        make_rows(spark, folder / name, count, value_bytes, TASKS)
+
+
+class Writer:
+    """An application. What differs from Spark's defaults is a heap of 2 GB, no UI, a daemon whose workers can be
+    counted, and what makes the two files two tasks."""
+
+    def __init__(self, session: str, jars: str, servers: Servers, folder: Path, rows: int) -> None:
+        confs: dict[str, object] = {"jars": jars, "sql_files_maxPartitionBytes": "16g", UNIX_CONF: session == UNIX}
+        if "=" in session:
+            name, _, value = session.removeprefix("spark.").partition("=")
+            confs[name.replace(".", "_")] = value
+        self._spark = local_session("sinks", f"local[{TASKS}]", folder, **confs, **COUNTED)
+        self._servers, self._folder, self._rows = servers, folder, {"small": SMALL_ROWS, "all": rows}
+
+    def write(self, peer: Peer, which: str, topic: str) -> Cost:
+        frame = self._frame(which)
+        return timed(lambda: write(frame, peer, self._servers, self._rows[which], topic))
+
+    def _frame(self, which: str) -> DataFrame:
+        frame = self._spark.read.parquet(str(self._folder / which))
+        if frame.rdd.getNumPartitions() != TASKS:
+            raise AssertionError(f"{frame.rdd.getNumPartitions()} tasks instead of {TASKS}")
+        return frame
+
+
+def measure(on: Bench, writer: Application, peer: Peer, rows: int) -> Cost:
+    for which, count in (("small", SMALL_ROWS), ("all", rows)):
+        if peer.writes_to_kafka:
+            ask = partial(lambda which, names: writer.ask("write", peer, which, names[0]), which)
+            cost: Cost = on.topics.written(ask, count, PARTITIONS)
+        else:
+            cost = writer.ask("write", peer, which, "")
+    return cost
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Medians over the rounds; the extremes tell how quiet the machine was. Rates are rows/s, CPU is seconds per
+    million rows: of Spark and all its processes, and of the broker."""
+
+    peer: Peer
+    rows_per_s: float
+    slowest_rows_per_s: float
+    fastest_rows_per_s: float
+    cpu_s_per_million_rows: float
+    broker_cpu_s_per_million_rows: float
+    log_bytes_per_row: float
+    rounds: tuple[Cost, ...]
+
+
+def figure(peer: Peer, costs: Sequence[Cost], rows: int) -> Figure:
+    rates = [rows / cost.wall_s for cost in costs]
+    cpu_s, broker_cpu_s, log_bytes = (median(costs, field) / rows for field in ("cpu_s", "broker_cpu_s", "log_bytes"))
+    spread = min(rates), max(rates)
+    return Figure(peer, statistics.median(rates), *spread, cpu_s * 1e6, broker_cpu_s * 1e6, log_bytes, tuple(costs))
+
+
+def ratio_table(costs: Mapping[Peer, Sequence[Cost]], rows: int) -> str:
+    """Where both sides were measured: medians of the rounds' own ratios and differences."""
+    found = []
+    for pair in PAIRS:
+        ours, theirs = costs.get(pair.ours), costs.get(pair.theirs)
+        if ours and theirs:
+            more = statistics.median(our.cpu_s - their.cpu_s for our, their in zip(ours, theirs, strict=True))
+            rates = f"{median_ratio(theirs, ours, 'wall_s'):.2f} x | {pair.rows_per_s_goal}"
+            cpu = f"{median_ratio(ours, theirs, 'cpu_s'):.2f} x | {pair.cpu_goal}"
+            found.append(f"{pair.ours} | {pair.theirs} | {rates} | {cpu} | {more / rows * 1e6:.2f} | {pair.more_goal}")
+    return markdown("sink | to | rows/s | goal | CPU a row | goal | CPU s per M rows more | goal", found)
+
+
+def table(figures: Sequence[Figure]) -> str:
+    def row(each: Figure) -> str:
+        peer, settings = each.peer, filter(None, (each.peer.settings, "TLS" if each.peer.tls else None))
+        session = peer.session if peer.has_workers else ""
+        of_peer = f"{peer.sink} | {peer.compression or ''} | {', '.join(settings)} | {session}"
+        spread = f"{each.slowest_rows_per_s / 1e6:.2f} - {each.fastest_rows_per_s / 1e6:.2f}"
+        of_broker = f"{each.broker_cpu_s_per_million_rows:.2f} | {each.log_bytes_per_row:.1f}"
+        of_spark = f"{each.rows_per_s / 1e6:.2f} | {spread} | {each.cpu_s_per_million_rows:.2f}"
+        return f"{of_peer} | {of_spark} | {of_broker if peer.writes_to_kafka else ' | '}"
+
+    head = "sink | compression | settings | workers by | M rows/s | (range) | CPU s per M rows | broker's | bytes a row"
+    return markdown(head, map(row, figures))
+
+
+WIDTH, LABEL_WIDTH, VALUE_WIDTH, BAR_HEIGHT, ROW_HEIGHT, TITLE_HEIGHT = 860, 300, 90, 18, 26, 40
+
+
+def chart(figures: Sequence[Figure]) -> str:
+    """Horizontal bars as an SVG text, for light and dark pages: the same settings, over Unix sockets, in the clear."""
+    parts: list[str] = []
+    top = 0
+    for compression, words in (("none", "uncompressed"), ("zstd", "zstd")):
+        shown = [
+            each for each in figures
+            if each.peer.compression in (None, compression) and each.peer.settings in (None, SAME)
+            if each.peer.session == UNIX and not each.peer.tls
+        ]  # fmt: skip
+        for title, values in (
+            ("Rows per second", [(each.rows_per_s, f"{each.rows_per_s / 1e6:.2f} M") for each in shown]),
+            ("CPU seconds per million rows", [(each.cpu_s_per_million_rows, f"{each.cpu_s_per_million_rows:.2f} s")
+                                              for each in shown]),
+        ):  # fmt: skip
+            parts.append(f'<text class="title" x="8" y="{top + 26}">{escape(f"{title}, {words}")}</text>')
+            top += TITLE_HEIGHT
+            longest = max((value for value, _ in values), default=0.0) or 1.0
+            for each, (value, text) in zip(shown, values, strict=True):
+                length = (WIDTH - LABEL_WIDTH - VALUE_WIDTH) * value / longest
+                kind, baseline = "ours" if each.peer.sink == PYKAFKA else "theirs", top + BAR_HEIGHT - 4
+                label, after = escape(each.peer.sink), LABEL_WIDTH + length + 6
+                parts += [
+                    f'<text x="{LABEL_WIDTH - 8}" y="{baseline}" text-anchor="end">{label}</text>',
+                    f'<rect class="{kind}" x="{LABEL_WIDTH}" y="{top}" width="{length:.1f}" height="{BAR_HEIGHT}"/>',
+                    f'<text x="{after:.1f}" y="{baseline}">{escape(text)}</text>',
+                ]
+                top += ROW_HEIGHT
+    body = "\n".join(parts)
+    return f"""\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top + 8}" width="{WIDTH}" height="{top + 8}" role="img">
+<style>
+text {{ font: 13px sans-serif; fill: #24292f }} .title {{ font-weight: bold }}
+.theirs {{ fill: #9aa4af }} .ours {{ fill: #d1571e }}
+@media (prefers-color-scheme: dark) {{ text {{ fill: #e6edf3 }} .theirs {{ fill: #6e7681 }} .ours {{ fill: #f0883e }} }}
+</style>
+{body}
+</svg>
+"""
 
 
 def broker(authority: Authority) -> LocalKafka:
@@ -56,88 +225,37 @@ def broker(authority: Authority) -> LocalKafka:
     return LocalKafka(listeners={TLS: "SSL"}, config=settings)
 
 
-def once(
-    driver: Driver, broker_pid: int, topics: Topics, peer: Peer, *, small: bool, expected_rows: int | None = None
-) -> Cost:
-    if not peer.writes_to_kafka:
-        return driver.write(peer, "", small=small)
-    (topic,) = topics.create(PARTITIONS)
-    before_s = cpu_s(broker_pid)
-    cost = driver.write(peer, topic, small=small)
-    cost = replace(cost, broker_cpu_s=cpu_s(broker_pid) - before_s, log_bytes=topics.log_bytes([topic]))
-    found = topics.row_count([topic], PARTITIONS)
-    if expected_rows is not None and found != expected_rows:
-        raise SystemExit(f"{peer} wrote {expected_rows} rows, and the topic has {found}")
-    topics.delete([topic])
-    return cost
-
-
-def chart(figures: Sequence[Figure]) -> str:
-    """With the same settings, over Unix sockets, in the clear."""
-
-    def bars(compression: str, *, cpu: bool) -> tuple[Bar, ...]:
-        shown = [
-            (each, each.cpu_s_per_million_rows if cpu else each.rows_per_s)
-            for each in figures
-            if each.peer.compression in (None, compression) and each.peer.settings in (None, SAME)
-            if each.peer.sockets == UNIX and not each.peer.tls
-        ]
-        return tuple(
-            Bar(each.peer.sink, value, f"{value:.2f} s" if cpu else f"{value / 1e6:.2f} M", each.peer.sink == PYKAFKA)
-            for each, value in shown
-        )
-
-    return svg(
-        [
-            Panel(f"{title}, {words}", bars(compression, cpu=cpu))
-            for compression, words in (("none", "uncompressed"), ("zstd", "zstd"))
-            for title, cpu in (("Rows per second", False), ("CPU seconds per million rows", True))
-        ]
-    )
-
-
 def main() -> None:
-    parser = arguments(__doc__, 5, each="every peer", output="spark.json and spark.svg")
+    parser = arguments(__doc__, 5, each="every peer", output="spark.json and spark.svg", only="peers")
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--value-bytes", type=int, default=100)
-    parser.add_argument("--only", nargs="*", help="peers with one of these words in their description", default=[""])
+    parser.add_argument("--confs", action="store_true", help="settings of Spark, which go to confs.json")
     options = parser.parse_args()
-    same, peers, authority = same_settings(), chosen(PEERS, options.only), Authority()
-    options.output.mkdir(parents=True, exist_ok=True)
-    with bench(broker(authority)) as (folder, kafka, topics, stack):
-        ca_file = folder / "ca.pem"
+    peers, authority = chosen(CONF_PEERS if options.confs else PEERS, options.only), Authority()
+    name = "confs" if options.confs else "spark"
+    with bench(broker(authority)) as on:
+        ca_file = on.folder / "ca.pem"
         ca_file.write_text(authority.certificate, encoding="ascii")
-        servers = Servers(kafka.bootstrap_servers, kafka.addresses_of(TLS), str(ca_file))
-        given = {
-            "jars": jars(),
-            "servers": servers,
-            "same": same,
-            "rows": options.rows,
-            "value_bytes": options.value_bytes,
-            "folder": str(folder),
+        servers = Servers(on.kafka.bootstrap_servers, on.kafka.addresses_of(TLS), str(ca_file))
+        # By an application of its own: one that has done something else is compiled for that, too.
+        rows = on.folder, options.rows, options.value_bytes
+        Application(options.output / f"{name}-rows.log", make_files, *rows).stop()
+        sessions = dict.fromkeys(peer.session if peer.has_workers else UNIX for peer in peers)
+        writers = {
+            session: on.application(
+                options.output / f"{name}-{number}.log", Writer, session, jars(), servers, on.folder, options.rows
+            )
+            for number, session in enumerate(sessions)
         }
-        drivers: dict[str, Driver] = {}
-        for sockets in (UNIX, TCP):
-            if any(peer.sockets == sockets for peer in peers):
-                log = options.output / f"spark-{sockets.replace(' ', '-').lower()}.log"
-                drivers[sockets] = Driver(given | {"sockets": sockets, "makes_rows": not drivers}, log)
-                stack.callback(drivers[sockets].stop)
-
-        def write(peer: Peer) -> Cost:
-            once(drivers[peer.sockets], kafka.pid(1), topics, peer, small=True)
-            return once(drivers[peer.sockets], kafka.pid(1), topics, peer, small=False, expected_rows=options.rows)
-
-        costs = in_turns(peers, options.rounds, write)
-    figures = [figure(peer, costs[peer], options.rows) for peer in peers]
-    found, own, tls = ratios(costs), own_cost(costs, options.rows), tls_cost(costs)
-    print(*filter(None, (table(figures), ratio_table(found), own and str(own), tls and str(tls))), sep="\n\n")
-    packages = {"kafka broker": kafka.kafka_version}
-    report = machine("confluent-kafka", "zstandard", **packages) | {
-        "kernel": KERNEL.name, "rows": options.rows, "value_bytes": options.value_bytes, "partitions": PARTITIONS,
-        "same_settings": same, "figures": figures, "ratios": found, "own_cost": own, "tls": tls,
-    }  # fmt: skip
-    write_report(options.output / "spark.json", report)
-    (options.output / "spark.svg").write_text(chart(figures), encoding="utf-8")
+        costs = in_turns(peers, options.rounds, lambda peer: measure(on, writers[peer.session], peer, options.rows))
+    figures, found = [figure(peer, costs[peer], options.rows) for peer in peers], ratio_table(costs, options.rows)
+    print(table(figures), found, sep="\n\n")
+    report = {"kernel": KERNEL.name, "rows": options.rows, "value_bytes": options.value_bytes, "figures": figures}
+    write_report(
+        options.output / f"{name}.json", report | {"partitions": PARTITIONS, "ratios": found.splitlines()}, on.kafka
+    )
+    if not options.confs:
+        (options.output / "spark.svg").write_text(chart(figures), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,23 +9,20 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from nothing_source import PARTITIONS, NothingDataSource
 from process_tree import TICKS_PER_S, running, tree_of
-from spark_driver import COUNTED, local_session
+from python_peers import PARTITIONS, NothingDataSource
+from spark_sessions import COUNTED, local_session
 
 PYKAFKA, JVM, NOTHING = "pykafka", "kafka", "nothing"
 WRITE, READ, MICRO_BATCH, EXPORT = "write", "read", "micro-batch", "export"
-ROWS = 1_000
-DEADLINE_S = 120
-LOOK_EVERY_S = 0.05
+ROWS, DEADLINE_S, LOOK_EVERY_S = 1_000, 120, 0.05
 
 
 @dataclass(slots=True)
@@ -44,41 +41,40 @@ class Run:
     cpu_s: float
     processes: list[Process]
 
+    @classmethod
+    def read(cls, line: str) -> Run:
+        fields = json.loads(line)
+        return cls(**fields | {"processes": [Process(**each) for each in fields["processes"]]})
 
-class Watch:
-    """Looks at the Python processes below this one while a block runs."""
 
-    def __init__(self) -> None:
-        self.seen: dict[int, Process] = {}
-        self._before: dict[int, float] = {}
-        self._started_s = 0.0
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+@contextlib.contextmanager
+def watched() -> Iterator[dict[int, Process]]:
+    """Look at the processes below this one while the block runs. What they used is there when it has ended."""
+    before = {each.pid: each.cpu_ticks / TICKS_PER_S for each in tree_of(os.getpid(), running())}
+    seen: dict[int, Process] = {}
+    started_s, ended = time.perf_counter(), threading.Event()
 
-    def __enter__(self) -> Watch:
-        self._before = {each.pid: each.cpu_ticks / TICKS_PER_S for each in tree_of(os.getpid(), running())}
-        self._started_s = time.perf_counter()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-        self._look()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(LOOK_EVERY_S):
-            self._look()
-
-    def _look(self) -> None:
-        now_s = time.perf_counter() - self._started_s
+    def look() -> None:
+        now_s = time.perf_counter() - started_s
         for each in tree_of(os.getpid(), running())[1:]:
             # A process that has ended has no command, and stays as a zombie that goes on to have its CPU.
-            step = step_of(each.pid)
-            if step:
-                self.seen.setdefault(each.pid, Process(step, now_s, now_s)).ended_s = now_s
-            if each.pid in self.seen:
-                self.seen[each.pid].cpu_s = each.cpu_ticks / TICKS_PER_S - self._before.get(each.pid, 0.0)
+            if step := step_of(each.pid):
+                seen.setdefault(each.pid, Process(step, now_s, now_s)).ended_s = now_s
+            if each.pid in seen:
+                seen[each.pid].cpu_s = each.cpu_ticks / TICKS_PER_S - before.get(each.pid, 0.0)
+
+    def watch() -> None:
+        while not ended.wait(LOOK_EVERY_S):
+            look()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        thread.join()
+        look()
 
 
 def step_of(pid: int) -> str:
@@ -92,7 +88,7 @@ def step_of(pid: int) -> str:
     return ""
 
 
-def job(spark: SparkSession, given: SimpleNamespace, folder: Path) -> Callable[[], object]:
+def job(spark: SparkSession, given: SimpleNamespace, checkpoint: str) -> Callable[[], object]:
     """The job without its preparation. `given`: `job`, `sink`, `servers`, and topics `full` and `empty`."""
     sink, to = given.sink, given.empty
     servers = {"kafka.bootstrap.servers": given.servers}
@@ -103,10 +99,8 @@ def job(spark: SparkSession, given: SimpleNamespace, folder: Path) -> Callable[[
 
     def micro_batch() -> None:
         first = spark.readStream.format(sink).options(**read, startingOffsets="earliest").load()
-        query = (
-            first.select("key", "value").writeStream.format(sink).options(**write)
-            .option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
-        )  # fmt: skip
+        writer = first.select("key", "value").writeStream.format(sink).options(**write)
+        query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
         if not query.awaitTermination(DEADLINE_S):
             raise SystemExit(f"the query did not end within {DEADLINE_S} s")
 
@@ -129,27 +123,25 @@ def job(spark: SparkSession, given: SimpleNamespace, folder: Path) -> Callable[[
 
 def measured(work: Callable[[], object]) -> Run:
     before_s, started_s = time.process_time(), time.perf_counter()
-    with Watch() as watch:
+    with watched() as seen:
         work()
         wall_s = time.perf_counter() - started_s
     # Of each process by itself: Spark's planners have a daemon that forgets those that have ended.
-    processes = [*watch.seen.values()]
-    return Run(wall_s, time.process_time() - before_s + sum(each.cpu_s for each in processes), processes)
+    cpu_s = time.process_time() - before_s + sum(each.cpu_s for each in seen.values())
+    return Run(wall_s, cpu_s, [*seen.values()])
 
 
-def main(given: Any) -> None:
+def main(given: SimpleNamespace) -> None:
     """`given`: as for `job`, and `jars`, `folder`, `idle_s` and `confs` of Spark."""
-    folder = Path(given.folder)
     confs = dict(conf.removeprefix("spark.").split("=", 1) for conf in given.confs)
-    spark = local_session("cold", "local[2]", folder, **{"jars": given.jars, **COUNTED, **confs})
+    spark = local_session("cold", "local[2]", Path(given.folder), **{"jars": given.jars, **COUNTED, **confs})
     if given.sink == NOTHING:
         spark.dataSource.register(NothingDataSource)
     spark.range(10).write.format("noop").mode("overwrite").save()
-    for number, idle_s in enumerate((0, given.idle_s)):
-        if number and not idle_s:
-            break
+    for number, idle_s in enumerate((0, given.idle_s)[: 2 if given.idle_s else 1]):
         time.sleep(idle_s)
-        print(json.dumps(measured(job(spark, given, folder / f"checkpoint-{number}")), default=asdict), flush=True)
+        run = measured(job(spark, given, f"{given.folder}/checkpoint-{number}"))
+        print(json.dumps(run, default=asdict), flush=True)
     spark.stop()
 
 

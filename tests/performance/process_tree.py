@@ -16,6 +16,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+MB = 1_000_000
+# Of a Python worker, beyond `kafka.buffer.memory` and what its imports take.
+OVER_BUFFER_MEMORY_BYTES = 100 * MB
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PROC = Path("/proc")
 
@@ -67,21 +70,15 @@ def cpu_s(root_pid: int) -> float:
     return sum(process.cpu_ticks for process in tree_of(root_pid, running())) / TICKS_PER_S
 
 
-def parse_status(text: str) -> Mapping[str, int]:
-    """The sizes of /proc/<pid>/status in bytes, e.g. VmRSS and VmHWM, the largest that VmRSS ever was. smaps_rollup has
-    the same form."""
-    lines = (line.partition(":") for line in text.splitlines())
+def memory_of(pid: int, file: str = "status") -> Mapping[str, int]:
+    """The sizes in bytes of /proc/<pid>/status, e.g. VmRSS and VmHWM, the largest that VmRSS ever was; or those of
+    smaps_rollup, e.g. Rss, and Private_Clean and Private_Dirty, which no other process maps: the kernel walks all pages
+    of the process for it, in milliseconds. Empty of a process that has ended."""
+    try:
+        lines = (line.partition(":") for line in (_PROC / str(pid) / file).read_text().splitlines())
+    except (FileNotFoundError, ProcessLookupError):
+        return {}
     return {name: int(value.split()[0]) * 1024 for name, _, value in lines if value.endswith(" kB")}
-
-
-def memory_of(pid: int) -> Mapping[str, int]:
-    return parse_status((_PROC / str(pid) / "status").read_text())
-
-
-def mapped_memory_of(pid: int) -> Mapping[str, int]:
-    """The sizes of /proc/<pid>/smaps_rollup in bytes, e.g. Rss, and Private_Clean and Private_Dirty, which no other
-    process maps. Empty of a zombie. The kernel walks all pages of the process for it: milliseconds."""
-    return parse_status((_PROC / str(pid) / "smaps_rollup").read_text())
 
 
 def python_workers(root_pid: int) -> list[int]:

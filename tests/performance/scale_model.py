@@ -2,13 +2,6 @@
 
 A benchmark on one machine has a few workers. docs/scale.md has the same formulas for many. Each is checked against what
 `bench_scale.py` measures. Pure.
-
-    owners          executors, or executors x cores where each Python worker has clients of its own
-    sockets         one for each owner, at every broker; the planning processes' clients beside them
-    producer ids    one for each worker; with transactions for each Spark partition; without workers for each executor
-    memory          of an executor's Python: shared once, and private for each worker
-    requests        a Produce for each task and leader; with transactions 5 for each Spark partition, 9 for each broker
-    markers         Spark partitions x partitions of the topic, in each micro-batch
 """
 
 from __future__ import annotations
@@ -16,16 +9,40 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from scale_sinks import Owner, Sink
-
-MB = 1_000_000
-_LOCAL = re.compile(r"local\[(\d+)\]")
-_LOCAL_CLUSTER = re.compile(r"local-cluster\[(\d+),(\d+),(\d+)\]")
+from process_tree import MB
 
 # Measured by bench_scale.py with Python 3.11, pyarrow 26, pyspark 4.3, pandas and hypothesis on x86-64: the daemon and
 # what an executor's Python processes share, and what one worker has for itself after small micro-batches.
-SHARED_BYTES = 100 * MB
-WORKER_BYTES = 115 * MB
+SHARED_BYTES, WORKER_BYTES = 100 * MB, 115 * MB
+# Connections of a client to bootstrap servers that stay until they were idle for connections.max.idle.ms. Java's client
+# has one, or two where it found the first too slow.
+JAVA_BOOTSTRAP, PYKAFKA_BOOTSTRAP = 1, 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """A client is a Python worker's, or with `has_workers` False an executor's, and connects to every broker.
+    `bootstrap`: further connections of a client, to a bootstrap server. `planning`: clients of the processes beside the
+    driver that plan and commit. `is_transactional`: a Spark partition's rows are in a transaction of their own."""
+
+    name: str
+    bootstrap: int
+    planning: int = 0
+    is_transactional: bool = False
+    has_workers: bool = True
+
+    def __str__(self) -> str:
+        return self.name
+
+
+BASELINE = Sink("JVM sink", JAVA_BOOTSTRAP, has_workers=False)
+SINKS = (
+    BASELINE,
+    Sink("at-least-once", PYKAFKA_BOOTSTRAP),
+    # A producer each, over whose connections coordinators are asked too; a client where a micro-batch is planned, and
+    # one where it is committed.
+    Sink("exactly-once", PYKAFKA_BOOTSTRAP, planning=2, is_transactional=True),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +57,10 @@ class Layout:
     @classmethod
     def of(cls, master: str) -> Layout:
         """Raises ValueError unless `master` is local[N] or local-cluster[executors,cores,MiB]."""
-        if local := _LOCAL.fullmatch(master):
+        if local := re.fullmatch(r"local\[(\d+)\]", master):
             return cls(master, 1, int(local[1]))
-        if cluster := _LOCAL_CLUSTER.fullmatch(master):
-            return cls(master, int(cluster[1]), int(cluster[2]), int(cluster[3]))
+        if cluster := re.fullmatch(r"local-cluster\[(\d+),(\d+),(\d+)\]", master):
+            return cls(master, *map(int, cluster.groups()))
         raise ValueError(f"{master!r} is neither local[N] nor local-cluster[executors,cores,MiB]")
 
     @property
@@ -61,19 +78,18 @@ class Model:
     brokers: int
     partitions: int
 
-    @property
-    def owners(self) -> int:
-        return self.layout.executors if self.sink.clients.owner is Owner.EXECUTOR else self.layout.slots
+    def _sockets(self, clients: int) -> float:
+        """The mean of the brokers, as a client takes any bootstrap server."""
+        return clients + clients * self.sink.bootstrap / self.brokers
 
     @property
     def sockets_a_broker(self) -> float:
-        """Of all executors: the mean of the brokers, as a client takes any bootstrap server."""
-        return self.owners + self.owners * self.sink.clients.bootstrap / self.brokers
+        """Of all executors."""
+        return self._sockets(self.producer_ids)
 
     @property
     def planning_sockets_a_broker(self) -> float:
-        clients = self.sink.clients
-        return clients.planning + clients.planning * clients.bootstrap / self.brokers
+        return self._sockets(self.sink.planning)
 
     @property
     def workers(self) -> int:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import NamedTuple
 
+from frame import markdown
 from kafka_sink.kafka.producer.combined_reads import READS_TOGETHER
-from spark_report import markdown
 
 PLAN, SLOTS, COMMIT = "plan", "slots", "commit"
 # Beside the requests of each stage: the records that each log has got by the end.
@@ -70,19 +70,15 @@ def reads(keys_at: Sequence[int]) -> int:
 
 
 SYMBOLS: Mapping[str, str] = {
-    "S": "slots",
-    "R": "rows of all slots",
-    "P": "partitions that each slot writes to",
-    "L": "brokers that lead these partitions",
-    "B": "brokers",
+    "S": "slots", "R": "rows of all slots", "P": "partitions that each slot writes to",
+    "L": "brokers that lead these partitions", "B": "brokers",
     "D": "groups of the decision: 4,096 characters each, about 200 slots",
     "T": f"reads of all slots' transactions: of each coordinator its slots / {READS_TOGETHER}, rounded up",
     "G": f"reads of all slots' groups: of each coordinator its slots / {READS_TOGETHER}, rounded up",
     "Q": "coordinators of the decision's groups but the first",
-    "O": "partitions of `__consumer_offsets` with a group of the decision",
-    "N": "groups that no earlier decision had",
+    "O": "partitions of `__consumer_offsets` with a group of the decision", "N": "groups that no earlier decision had",
     "W": "pauses in which the commit waits for leaders to end the transactions",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

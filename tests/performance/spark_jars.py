@@ -8,26 +8,21 @@ lz4-java, snappy-java) come with PySpark.
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from xml.sax.saxutils import quoteattr
+from typing import NamedTuple
 
 from kafka_sink.broker import resolve
+from kafka_sink.broker.java import find_java
 
 SINK_VERSION = "4.2.0"
 
 
-@dataclass(frozen=True, slots=True)
-class Module:
+class Module(NamedTuple):
     organisation: str
     name: str
     revision: str
-
-    @property
-    def file_name(self) -> str:
-        return f"{self.organisation}_{self.name}-{self.revision}.jar"
 
 
 MODULES = (
@@ -36,41 +31,34 @@ MODULES = (
     Module("org.apache.kafka", "kafka-clients", "3.9.2"),
     Module("org.apache.commons", "commons-pool2", "2.13.1"),
 )
+_DEPENDENCY = '    <dependency org="{}" name="{}" rev="{}" conf="default->default" transitive="false"/>\n'
+# Depends on MODULES and on nothing else.
+IVY_MODULE = f"""\
+<ivy-module version="2.0">
+  <info organisation="local" module="spark-kafka-sink"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+{"".join(_DEPENDENCY.format(*module) for module in MODULES)}  </dependencies>
+</ivy-module>
+"""
 
 
-def resolve_spark_jars(cache_dir: Path, ivy_command: Callable[[], resolve.Command]) -> list[Path]:
-    """The jars, fetched if need be. `ivy_command` yields what runs Ivy. Raises DownloadFailed, DiskFull."""
-    jars = cache_dir / f"spark-sql-kafka-{SINK_VERSION}"
-    wanted = [jars / module.file_name for module in MODULES]
+def spark_jars() -> list[Path]:
+    """The jars, fetched if need be. Raises DownloadFailed, DiskFull."""
+    jars = resolve.default_cache_dir(os.environ) / f"spark-sql-kafka-{SINK_VERSION}"
+    wanted = [jars / f"{module.organisation}_{module.name}-{module.revision}.jar" for module in MODULES]
     if all(jar.exists() for jar in wanted):
         return wanted
-    cache_dir.mkdir(parents=True, exist_ok=True)
+    ivy: resolve.Command = [find_java(os.environ), "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())]
+    jars.parent.mkdir(parents=True, exist_ok=True)
     with resolve.exclusive(jars.with_suffix(".lock")):
         work = jars.with_suffix(".part")
         fetched = work / "jars"
         shutil.rmtree(fetched, ignore_errors=True)
         fetched.mkdir(parents=True)
-        (work / "ivy.xml").write_text(ivy_module(), encoding="utf-8")
-        resolve.run_ivy(f"clients for Spark {SINK_VERSION}", ivy_command(), work, fetched)
+        (work / "ivy.xml").write_text(IVY_MODULE, encoding="utf-8")
+        resolve.run_ivy(f"clients for Spark {SINK_VERSION}", ivy, work, fetched)
         shutil.rmtree(jars, ignore_errors=True)
         fetched.rename(jars)
         shutil.rmtree(work, ignore_errors=True)
     return wanted
-
-
-def ivy_module() -> str:
-    """An ivy.xml that depends on MODULES and on nothing else."""
-    dependencies = "\n".join(
-        f"    <dependency org={quoteattr(module.organisation)} name={quoteattr(module.name)}"
-        f' rev={quoteattr(module.revision)} conf="default->default" transitive="false"/>'
-        for module in MODULES
-    )
-    return f"""\
-<ivy-module version="2.0">
-  <info organisation="local" module="spark-kafka-sink"/>
-  <configurations><conf name="default"/></configurations>
-  <dependencies>
-{dependencies}
-  </dependencies>
-</ivy-module>
-"""

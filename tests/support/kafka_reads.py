@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
 from chispa.schema_comparer import assert_schema_equality
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from kafka_sink.broker import LocalKafka, resolve
-from kafka_sink.broker.java import find_java
+from kafka_sink.broker import LocalKafka
 from kafka_sink.spark.source import KafkaDataSource
-from spark_jars import resolve_spark_jars
+from spark_jars import spark_jars
 
 PYKAFKA, JVM = "pykafka", "kafka"
 # Of a topic: segments roll at a megabyte, and those before the last are compacted.
@@ -21,10 +19,7 @@ COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.0001, "
 
 def add_jvm_source(spark: SparkSession) -> None:
     """Add `format("kafka")` to a running session."""
-    java = find_java(os.environ)
-    cache = resolve.default_cache_dir(os.environ)
-    jars = resolve_spark_jars(cache, lambda: [java, "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())])
-    for jar in jars:
+    for jar in spark_jars():
         spark.sql(f"ADD JAR '{jar}'")
 
 

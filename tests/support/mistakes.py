@@ -54,107 +54,61 @@ class Mistake:
 
 
 MISTAKES = (
-    Mistake(
-        1, "option-export", "An option is misspelled", "`export`", Place.LAST,
-        'kafka_sink.export(orders, TOPIC, value="json", bootstrap_server=SERVERS)',
-    ),
-    Mistake(
-        1, "option-write", "An option is misspelled", "`df.write`", Place.SINK,
-        """
+    Mistake(1, "option-export", "An option is misspelled", "`export`", Place.LAST,
+            'kafka_sink.export(orders, TOPIC, value="json", bootstrap_server=SERVERS)'),
+    Mistake(1, "option-write", "An option is misspelled", "`df.write`", Place.SINK, """
         options["kafka.bootstrap.server"] = options.pop("kafka.bootstrap.servers")
         texts.write.format("pykafka").mode("append").options(**options).save()
-        """,
-    ),
-    Mistake(
-        2, "topic-export", "The topic does not exist", "`export`", Place.LAST,
-        'kafka_sink.export(orders, "ordres", value="json", bootstrap_servers=SERVERS)',
-    ),
-    Mistake(
-        2, "topic-write", "The topic does not exist", "`df.write`", Place.SINK,
-        """
+        """),
+    Mistake(2, "topic-export", "The topic does not exist", "`export`", Place.LAST,
+            'kafka_sink.export(orders, "ordres", value="json", bootstrap_servers=SERVERS)'),
+    Mistake(2, "topic-write", "The topic does not exist", "`df.write`", Place.SINK, """
         options["topic"] = "ordres"
         texts.write.format("pykafka").mode("append").options(**options).save()
-        """,
-    ),
-    Mistake(
-        3, "address-export", "Nobody listens at the address", "`export`", Place.LAST,
-        'kafka_sink.export(orders, TOPIC, value="json", bootstrap_servers="127.0.0.1:1")',
-    ),
-    Mistake(
-        4, "security-sasl", "PLAIN, and the brokers ask for no login", "`export`", Place.LAST,
-        """
+        """),
+    Mistake(3, "address-export", "Nobody listens at the address", "`export`", Place.LAST,
+            'kafka_sink.export(orders, TOPIC, value="json", bootstrap_servers="127.0.0.1:1")'),
+    Mistake(4, "security-sasl", "PLAIN, and the brokers ask for no login", "`export`", Place.LAST, """
         login = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="app" password="secret";'
         kafka_sink.export(
             orders, TOPIC, value="json", bootstrap_servers=SERVERS, security_protocol="SASL_PLAINTEXT",
             sasl_mechanism="PLAIN", sasl_jaas_config=login, allow_plaintext_credentials=True)
-        """,
-    ),
-    Mistake(
-        4, "security-tls", "TLS, and the brokers have none", "`export`", Place.LAST,
-        'kafka_sink.export(orders, TOPIC, value="json", bootstrap_servers=SERVERS, security_protocol="SSL")',
-    ),
-    Mistake(
-        5, "column-export", "The DataFrame has no column `value`", "`export`", Place.LAST,
-        "kafka_sink.export(orders, TOPIC, bootstrap_servers=SERVERS)",
-    ),
-    Mistake(
-        5, "column-write", "The DataFrame has no column `value`", "`df.write`", Place.SINK,
-        'orders.write.format("pykafka").mode("append").options(**options).save()',
-    ),
-    Mistake(
-        5, "type-export", "The value is a number", "`export`", Place.LAST,
-        'kafka_sink.export(orders, TOPIC, value="order_id", bootstrap_servers=SERVERS)',
-    ),
-    Mistake(
-        6, "mode-write", 'No `mode("append")`', "`df.write`", Place.SPARK,
-        'texts.write.format("pykafka").options(**options).save()',
-    ),
-    Mistake(
-        6, "update-stream", 'Update mode by `outputMode("update")`', "`writeStream`", Place.SPARK,
-        """
+        """),
+    Mistake(4, "security-tls", "TLS, and the brokers have none", "`export`", Place.LAST,
+            'kafka_sink.export(orders, TOPIC, value="json", bootstrap_servers=SERVERS, security_protocol="SSL")'),
+    Mistake(5, "column-export", "The DataFrame has no column `value`", "`export`", Place.LAST,
+            "kafka_sink.export(orders, TOPIC, bootstrap_servers=SERVERS)"),
+    Mistake(5, "column-write", "The DataFrame has no column `value`", "`df.write`", Place.SINK,
+            'orders.write.format("pykafka").mode("append").options(**options).save()'),
+    Mistake(5, "type-export", "The value is a number", "`export`", Place.LAST,
+            'kafka_sink.export(orders, TOPIC, value="order_id", bootstrap_servers=SERVERS)'),
+    Mistake(6, "mode-write", 'No `mode("append")`', "`df.write`", Place.SPARK,
+            'texts.write.format("pykafka").options(**options).save()'),
+    Mistake(6, "update-stream", 'Update mode by `outputMode("update")`', "`writeStream`", Place.SPARK, """
         counts = ticks.groupBy("value").count().selectExpr("CAST(count AS STRING) AS value")
         query = counts.writeStream.format("pykafka").outputMode("update").options(**options)
         query.option("checkpointLocation", folder).start().awaitTermination()
-        """,
-    ),
-    Mistake(
-        7, "read", "An option of writes", "`spark.read`", Place.SINK,
-        'spark.read.format("pykafka").options(**options).load().show()',
-    ),
-    Mistake(
-        7, "table-write", "The format as a table's", "`saveAsTable`", Place.SINK,
-        'texts.write.format("pykafka").mode("append").options(**options).saveAsTable("orders")',
-    ),
-    Mistake(
-        7, "table-sql", "The format as a table's", "`CREATE TABLE orders USING pykafka`", Place.SINK,
-        'spark.sql("CREATE TABLE orders USING pykafka")',
-    ),
-    Mistake(
-        8, "list-export", "A list, and no DataFrame", "`export`", Place.LAST,
-        'kafka_sink.export([{"order_id": 1}], TOPIC, value="json", bootstrap_servers=SERVERS)',
-    ),
-    Mistake(
-        8, "stream-export", "A stream, and no batch", "`export`", Place.LAST,
-        'kafka_sink.export(ticks, TOPIC, value="value", bootstrap_servers=SERVERS)',
-    ),
-    Mistake(
-        9, "large-export", "A row is too large", "`export`", Place.LAST,
-        """
+        """),
+    Mistake(7, "read", "An option of writes", "`spark.read`", Place.SINK,
+            'spark.read.format("pykafka").options(**options).load().show()'),
+    Mistake(7, "table-write", "The format as a table's", "`saveAsTable`", Place.SINK,
+            'texts.write.format("pykafka").mode("append").options(**options).saveAsTable("orders")'),
+    Mistake(7, "table-sql", "The format as a table's", "`CREATE TABLE orders USING pykafka`", Place.SINK,
+            'spark.sql("CREATE TABLE orders USING pykafka")'),
+    Mistake(8, "list-export", "A list, and no DataFrame", "`export`", Place.LAST,
+            'kafka_sink.export([{"order_id": 1}], TOPIC, value="json", bootstrap_servers=SERVERS)'),
+    Mistake(8, "stream-export", "A stream, and no batch", "`export`", Place.LAST,
+            'kafka_sink.export(ticks, TOPIC, value="value", bootstrap_servers=SERVERS)'),
+    Mistake(9, "large-export", "A row is too large", "`export`", Place.LAST, """
         large = orders.selectExpr("CAST(order_id AS STRING) AS key", "repeat('x', 2000000) AS value").coalesce(1)
         kafka_sink.export(large, TOPIC, bootstrap_servers=SERVERS)
-        """,
-    ),
-    Mistake(
-        9, "large-stream", "A row is too large", "`writeStream`", Place.SINK,
-        """
+        """),
+    Mistake(9, "large-stream", "A row is too large", "`writeStream`", Place.SINK, """
         large = ticks.selectExpr("repeat('x', 2000000) AS value").coalesce(1)
         query = large.writeStream.format("pykafka").options(**options)
         query.option("checkpointLocation", folder).start().awaitTermination()
-        """,
-    ),
-    Mistake(
-        10, "prefix-stream", "Two queries have one `transactionalIdPrefix`", "`to_kafka`", Place.LAST,
-        """
+        """),
+    Mistake(10, "prefix-stream", "Two queries have one `transactionalIdPrefix`", "`to_kafka`", Place.LAST, """
         def run(checkpoint):
             texts.write.mode("append").parquet(f"{folder}/incoming")
             incoming = spark.readStream.schema(texts.schema).parquet(f"{folder}/incoming")
@@ -166,8 +120,7 @@ MISTAKES = (
         run("one")
         run("other")
         run("one")
-        """,
-    ),
+        """),
 )  # fmt: skip
 
 _SPARKS_LOG = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d ")

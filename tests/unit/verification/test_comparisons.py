@@ -10,7 +10,7 @@ import pytest
 from chaos.comparison import Difference, difference, first_whole
 from comparison import Comparison
 from record_digest import Record
-from soak.topic_comparison import compared, origin_of, transformed
+from soak.topics import compared, origin_of, transformed
 
 A, B, C, D = (Record(key, b"value of " + key, (("h", None),), 1) for key in (b"a", b"b", b"c", b"d"))
 

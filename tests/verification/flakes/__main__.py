@@ -156,21 +156,17 @@ def _of(seeds: Sequence[int]) -> str:
 def campaign(runs: Sequence[Run], command: str, *, minutes: float) -> Campaign:
     failed = seeds_of_problems(runs)
     return Campaign(
-        name="flakes",
-        title="The tests of the gate, under load",
-        command=command,
+        name="flakes", title="The tests of the gate, under load", command=command,
         about="All tests that every change must pass run in random order, twice at the same time. A test that fails "
         "once in these runs is a bug of the test or of the product.",
         figures={
-            "runs": len(runs),
-            "runs that failed": sum(bool(each.problems) for each in runs),
+            "runs": len(runs), "runs that failed": sum(bool(each.problems) for each in runs),
             "tests of a run": max((each.tests for each in runs), default=0),
-            "tests that failed at least once": len(failed),
-            "minutes": round(minutes),
+            "tests that failed at least once": len(failed), "minutes": round(minutes),
         },
         passed=bool(runs) and not failed,
         explained=tuple(f"`{problem}`: {_of(seeds)}" for problem, seeds in failed.items()),
-    )
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -21,9 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fuzz.decoders import DECODERS, Decoder
-from fuzz.judge import Fault, peak_bytes
-from fuzz.kept import kept_inputs
-from fuzz.reached import Lines
+from fuzz.judge import Fault, Lines, kept_inputs, peak_bytes
 from reliability.campaign import Campaign, Figure
 
 # libFuzzer's line for an input that reached something new: all that was reached, and how many such inputs there are.
@@ -123,9 +121,7 @@ def campaign(fuzzed: Sequence[Fuzzed], took_s: float, lines: Lines, command: str
     for each in fuzzed:
         figures[each.decoder.name] = f"{each.inputs:,} inputs, {each.branches} branches, {each.kept} kept"
     return Campaign(
-        name="fuzz",
-        title="Fuzzing",
-        command=command,
+        name="fuzz", title="Fuzzing", command=command,
         about=(
             "Atheris feeds every decoder that takes bytes from a peer, and varies inputs that reached new branches. "
             "The decoders cover answers of each API, connections in plaintext and with each SASL mechanism. They also "
@@ -134,13 +130,12 @@ def campaign(fuzzed: Sequence[Fuzzed], took_s: float, lines: Lines, command: str
             "It may use half a second, 64 KiB plus 100 bytes for each byte of input, and 256 MiB of address space. "
             "Its error must be printable and short."
         ),
-        figures=figures,
-        passed=not any(each.fault for each in fuzzed),
+        figures=figures, passed=not any(each.fault for each in fuzzed),
         explained=tuple(
             f"Not reached in {name}: line{'s' if len(missed) > 1 else ''} {', '.join(map(str, missed))}."
             for name, missed in lines.missed()
         ),
-    )
+    )  # fmt: skip
 
 
 def _shares(inputs: int, decoders: Sequence[Decoder]) -> Iterator[tuple[Decoder, int]]:

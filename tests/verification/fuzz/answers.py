@@ -1,4 +1,5 @@
-"""Valid answers to our requests in all supported versions, encoded by kio: the fuzzer's first inputs.
+"""Answers to our requests in all supported versions: valid ones, encoded by kio, the fuzzer's first inputs; and ones
+that are one array of as many elements as fit.
 
 A table says of each API which request is asked and what makes an answer one to it; fields that it leaves out are filled
 with something of their type, so that no part of a message is absent from the seeds.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import datetime
 import importlib
 import io
+import struct
 import types
 import typing
 import uuid
@@ -86,8 +88,7 @@ def answer(request: Request, version: int, said: Said, correlation_id: int = 0) 
 def message(request: Request, version: int, said: Said) -> Any:
     """Return kio's entity."""
     api = api_of(request)
-    kio_version = importlib.import_module(f"kio.schema.{api.kio_package}.v{version}.response")
-    return filled(getattr(kio_version, f"{api.name}Response"), said)
+    return filled(response_type(api, version), said)
 
 
 def frame(entity: Any, correlation_id: int = 0) -> bytes:
@@ -171,151 +172,186 @@ _ID: Mapping[str, Any] = {"transactional_id": "s.0", "producer_id": PRODUCER_ID,
 _FETCHED = {"topic": "orders", "topic_id": ORDERS}
 _UNKNOWN = {"error_code": 3, "name": "nope", "topic_id": None, "partitions": []}
 
+_BY_PARTITION = ("topics", "partitions", "partition_index", "error_code")
+
+
+def _exchange(request: Request, *answers: Said) -> Exchange:
+    return Exchange(request, answers)
+
+
+def _fetch(topic_id: uuid.UUID | None, partition: int, *rack: str) -> FetchRequest:
+    return FetchRequest("orders", topic_id, partition, 5, 7, IsolationLevel.READ_COMMITTED, 1_000, 1, 500, *rack)
+
+
 EXCHANGES: tuple[Exchange, ...] = (
-    Exchange(
+    _exchange(
         ProduceRequest(-1, 1_000, tuple(ProducePartition("orders", number, ORDERS, b"") for _, number in PARTITIONS)),
-        [
-            {"responses": [_TOPIC | {"partition_responses": _PRODUCED}]},
-            {"responses": [_TOPIC | {"partition_responses": [each | {"error_code": 10} for each in _PRODUCED]}]},
-        ],
-    ),
-    Exchange(
+        {"responses": [_TOPIC | {"partition_responses": _PRODUCED}]},
+        {"responses": [_TOPIC | {"partition_responses": [each | {"error_code": 10} for each in _PRODUCED]}]}),
+    _exchange(
         MetadataRequest(("nope", "orders"), True),
-        [
-            {"topics": [_UNKNOWN, _TOPIC | {"partitions": [_LEADERLESS, {"partition_index": 0}]}]},
-            {"topics": [_UNKNOWN, _TOPIC | {"error_code": 29, "partitions": []}], "brokers": [], "cluster_id": None},
-        ],
-    ),
-    Exchange(MetadataRequest(None, False), [{"topics": [_TOPIC | {"partitions": [{"partition_index": 0}]}]}]),
-    Exchange(InitProducerIdRequest(1, "s.0"), [{}, {"error_code": 51, "producer_id": -1, "producer_epoch": -1}]),
-    Exchange(InitProducerIdRequest(1), [{}]),
-    Exchange(
+        {"topics": [_UNKNOWN, _TOPIC | {"partitions": [_LEADERLESS, {"partition_index": 0}]}]},
+        {"topics": [_UNKNOWN, _TOPIC | {"error_code": 29, "partitions": []}], "brokers": [], "cluster_id": None}),
+    _exchange(MetadataRequest(None, False), {"topics": [_TOPIC | {"partitions": [{"partition_index": 0}]}]}),
+    _exchange(InitProducerIdRequest(1, "s.0"), {}, {"error_code": 51, "producer_id": -1, "producer_epoch": -1}),
+    _exchange(InitProducerIdRequest(1), {}),
+    _exchange(
         ApiVersionsRequest("test", "1"),
-        [
-            {
-                "api_keys": [
-                    {"api_key": api.key, "min_version": api.min_version, "max_version": api.max_version} for api in APIS
-                ],
-                "finalized_features": [{"name": "transaction.version", "max_version_level": 2}],
-            },
-            {"error_code": 42, "api_keys": [{}]},
-        ],
-    ),
-    Exchange(SaslHandshakeRequest("PLAIN"), [{"mechanisms": ["PLAIN", "GSSAPI"]}, {"error_code": 33}]),
-    Exchange(SaslAuthenticateRequest(b"\0a\0b"), [{"error_message": None}, {"error_code": 58, "auth_bytes": b""}]),
-    Exchange(
+        {"api_keys": [{"api_key": api.key, "min_version": api.min_version, "max_version": api.max_version}
+                      for api in APIS],
+         "finalized_features": [{"name": "transaction.version", "max_version_level": 2}]},
+        {"error_code": 42, "api_keys": [{}]}),
+    _exchange(SaslHandshakeRequest("PLAIN"), {"mechanisms": ["PLAIN", "GSSAPI"]}, {"error_code": 33}),
+    _exchange(SaslAuthenticateRequest(b"\0a\0b"), {"error_message": None}, {"error_code": 58, "auth_bytes": b""}),
+    _exchange(
         FindCoordinatorRequest(CoordinatorKind.TRANSACTION, ("s.0", "s.1")),
-        [
-            {"coordinators": [{"key": "s.0"}, {"key": "s.1"}]},
-            {"coordinators": [{"key": name, "error_code": 15, "node_id": -1, "port": -1} for name in ("s.0", "s.1")]},
-        ],
-    ),
-    Exchange(
-        FindCoordinatorRequest(CoordinatorKind.GROUP, ("s.0",)),
-        [
-            {"coordinators": [{"key": "s.0"}]},
-            {"coordinators": [{"key": "s.0", "error_code": 15}], "error_code": 15, "node_id": -1, "port": -1},
-        ],
-    ),
-    Exchange(
+        {"coordinators": [{"key": "s.0"}, {"key": "s.1"}]},
+        {"coordinators": [{"key": name, "error_code": 15, "node_id": -1, "port": -1} for name in ("s.0", "s.1")]}),
+    _exchange(
+        FindCoordinatorRequest(CoordinatorKind.GROUP, ("s.0",)), {"coordinators": [{"key": "s.0"}]},
+        {"coordinators": [{"key": "s.0", "error_code": 15}], "error_code": 15, "node_id": -1, "port": -1}),
+    _exchange(
         AddPartitionsToTxnRequest(**_ID, partitions=PARTITIONS),
-        _by_topic("results_by_topic_v3_and_below", "results_by_partition", "partition_index", "partition_error_code"),
-    ),
-    Exchange(AddOffsetsToTxnRequest(**_ID, group_id="g"), [{}, {"error_code": 47}]),
-    Exchange(EndTxnRequest(**_ID, committed=True, transaction_version=2), [{}, {"error_code": 90}]),
-    Exchange(EndTxnRequest(**_ID, committed=False, transaction_version=1), [{}, {"error_code": 48}]),
-    Exchange(
+        *_by_topic("results_by_topic_v3_and_below", "results_by_partition", "partition_index", "partition_error_code")),
+    _exchange(AddOffsetsToTxnRequest(**_ID, group_id="g"), {}, {"error_code": 47}),
+    _exchange(EndTxnRequest(**_ID, committed=True, transaction_version=2), {}, {"error_code": 90}),
+    _exchange(EndTxnRequest(**_ID, committed=False, transaction_version=1), {}, {"error_code": 48}),
+    _exchange(
         WriteTxnMarkersRequest(PRODUCER_ID, 3, committed=True, coordinator_epoch=9, partitions=PARTITIONS),
-        [
-            {"markers": [{"producer_id": PRODUCER_ID, **said}]}
-            for said in _by_topic("topics", "partitions", "partition_index", "error_code")
-        ],
-    ),
-    *(
-        Exchange(
-            TxnOffsetCommitRequest(
-                **_ID, group_id="g", topic="orders", partition=0, offset=5, metadata="m", transaction_version=version
-            ),
-            _by_topic("topics", "partitions", "partition_index", "error_code", numbers=[0]),
-        )
-        for version in (1, 2)
-    ),
-    Exchange(
-        OffsetCommitRequest("s.0", "orders", 0, 5, "m"),
-        _by_topic("topics", "partitions", "partition_index", "error_code", numbers=[0]),
-    ),
-    Exchange(
-        ProgressCommitRequest("g", dict.fromkeys(PARTITIONS, 5)),
-        _by_topic("topics", "partitions", "partition_index", "error_code"),
-    ),
-    Exchange(
+        *({"markers": [{"producer_id": PRODUCER_ID, **said}]} for said in _by_topic(*_BY_PARTITION))),
+    *(_exchange(TxnOffsetCommitRequest(**_ID, group_id="g", topic="orders", partition=0, offset=5, metadata="m",
+                                       transaction_version=version), *_by_topic(*_BY_PARTITION, numbers=[0]))
+      for version in (1, 2)),
+    _exchange(OffsetCommitRequest("s.0", "orders", 0, 5, "m"), *_by_topic(*_BY_PARTITION, numbers=[0])),
+    _exchange(ProgressCommitRequest("g", dict.fromkeys(PARTITIONS, 5)), *_by_topic(*_BY_PARTITION)),
+    _exchange(
         OffsetFetchRequest(("s.0", "s.1"), "state", 0),
-        [_groups("1|q|f", 0, 0), _groups("1|q|", 88, 0), _groups(None, 0, 16)],
-    ),
-    Exchange(
-        OffsetFetchRequest(("s.0",), "state", 0), [_group("1|q|f", 0, 0), _group("1|q|", 88, 0), _group(None, 0, 16)]
-    ),
-    Exchange(
+        _groups("1|q|f", 0, 0), _groups("1|q|", 88, 0), _groups(None, 0, 16)),
+    _exchange(
+        OffsetFetchRequest(("s.0",), "state", 0), _group("1|q|f", 0, 0), _group("1|q|", 88, 0), _group(None, 0, 16)),
+    _exchange(
         DeleteGroupsRequest(("s.0", "s.1")),
-        [{"results": [{"group_id": "s.0", "error_code": 0}, {"group_id": "s.1", "error_code": 69}]}],
-    ),
-    Exchange(
+        {"results": [{"group_id": "s.0", "error_code": 0}, {"group_id": "s.1", "error_code": 69}]}),
+    _exchange(
         DescribeTransactionsRequest(("s.0", "s.driver")),
-        [_transactions(transaction_state="Ongoing"), _transactions(error_code=105, transaction_state="")],
-    ),
-    Exchange(
+        _transactions(transaction_state="Ongoing"), _transactions(error_code=105, transaction_state="")),
+    _exchange(
         ListTransactionsRequest(transactional_id_prefix="s."),
-        [
-            {"transaction_states": [{"transactional_id": name} for name in ("s.0", "s.12", "s.driver", "other.1")]},
-            {"error_code": 14, "transaction_states": []},
-        ],
-    ),
-    Exchange(ListTransactionsRequest((1,), ("Ongoing",)), [{"transaction_states": [{"transaction_state": "Ongoing"}]}]),
-    Exchange(DescribeProducersRequest(PARTITIONS), _by_topic("topics", "partitions", "partition_index", "error_code")),
-    *(
-        Exchange(CreateTopicsRequest("state", 1, 1_000, replication_factor=count), [{"topics": [{"name": "state"}]}])
-        for count in (BROKERS_DEFAULT, 3)
-    ),
-    Exchange(
+        {"transaction_states": [{"transactional_id": name} for name in ("s.0", "s.12", "s.driver", "other.1")]},
+        {"error_code": 14, "transaction_states": []}),
+    _exchange(ListTransactionsRequest((1,), ("Ongoing",)), {"transaction_states": [{"transaction_state": "Ongoing"}]}),
+    _exchange(DescribeProducersRequest(PARTITIONS), *_by_topic(*_BY_PARTITION)),
+    *(_exchange(CreateTopicsRequest("state", 1, 1_000, replication_factor=count), {"topics": [{"name": "state"}]})
+      for count in (BROKERS_DEFAULT, 3)),
+    _exchange(
         DescribeConfigsRequest(3, SETTING),
-        [{"results": [{"resource_name": "3", "configs": [{"name": SETTING, "value": "900000"}]}]}],
-    ),
-    Exchange(
+        {"results": [{"resource_name": "3", "configs": [{"name": SETTING, "value": "900000"}]}]}),
+    _exchange(
         TopicConfigsRequest(("orders",), (SETTING,)),
-        [{"results": [{"resource_name": "orders", "configs": [{"name": SETTING, "value": "1"}]}]}],
-    ),
-    Exchange(DescribeGroupRequest("s.0"), [{"groups": [{"group_id": "s.0"}]}]),
-    *(
-        Exchange(
-            FetchRequest("orders", topic_id, 2, 5, 7, IsolationLevel.READ_COMMITTED, 1_000, 1, 500, "a"),
-            [
-                {"responses": [_FETCHED | {"partitions": [{"partition_index": 2}]}]},
-                {"responses": [_FETCHED | {"partitions": [{"partition_index": 2, "error_code": 6, "records": None}]}]},
-                {"responses": []},
-            ],
-        )
-        for topic_id in (None, ORDERS)
-    ),
-    Exchange(
-        SharedFetchRequest(
-            tuple(
-                FetchRequest("orders", ORDERS, number, 5, 7, IsolationLevel.READ_COMMITTED, 1_000, 1, 500)
-                for number in (2, 3)
-            ),
-            1_000,
-            500,
-        ),
-        [
-            {"responses": [_FETCHED | {"partitions": [{"partition_index": 2}, {"partition_index": 3}]}]},
-            {"responses": []},
-        ],
-    ),
-    Exchange(
+        {"results": [{"resource_name": "orders", "configs": [{"name": SETTING, "value": "1"}]}]}),
+    _exchange(DescribeGroupRequest("s.0"), {"groups": [{"group_id": "s.0"}]}),
+    *(_exchange(
+        _fetch(topic_id, 2, "a"), {"responses": [_FETCHED | {"partitions": [{"partition_index": 2}]}]},
+        {"responses": [_FETCHED | {"partitions": [{"partition_index": 2, "error_code": 6, "records": None}]}]},
+        {"responses": []}) for topic_id in (None, ORDERS)),
+    _exchange(
+        SharedFetchRequest((_fetch(ORDERS, 2), _fetch(ORDERS, 3)), 1_000, 500),
+        {"responses": [_FETCHED | {"partitions": [{"partition_index": 2}, {"partition_index": 3}]}]},
+        {"responses": []}),
+    _exchange(
         ListOffsetsRequest(tuple(AskedOffset(*each, LATEST) for each in PARTITIONS), IsolationLevel.READ_COMMITTED, 1),
-        _by_topic("topics", "partitions", "partition_index", "error_code"),
-    ),
-    Exchange(
+        *_by_topic(*_BY_PARTITION)),
+    _exchange(
         OffsetForLeaderEpochRequest("orders", 0, 7, 5),
-        [{"topics": [{"topic": "orders", "partitions": [{"partition": 0, "error_code": code}]}]} for code in (0, 74)],
-    ),
-)
+        *({"topics": [{"topic": "orders", "partitions": [{"partition": 0, "error_code": code}]}]} for code in (0, 74))),
+)  # fmt: skip
+
+
+# --- arrays: a fuzzer seldom makes one element of three bytes into a thousand; a hostile peer does it at once ---------
+
+# By kio's names of the wire types; the others have a length.
+_SIZES = {
+    "bool": 1, "int8": 1, "int16": 2, "error_code": 2, "int32": 4, "timedelta_i32": 4, "int64": 8, "timedelta_i64": 8,
+    "datetime_i64": 8, "uuid": 16,
+}  # fmt: skip
+
+
+def largest_arrays(api: Api, version: int, size: int) -> Iterator[tuple[str, bytes]]:
+    """For each array of the API's answer, at any depth: where it is, and a frame of about `size` bytes."""
+    message_type = response_type(api, version)
+    header = b"\0\0\0\0" + _tags(message_type.__header_schema__, b"")
+    for path, message in _full(message_type, size):
+        yield f"{api.name}{path}", header + message
+
+
+def response_type(api: Api, version: int) -> Any:
+    module = importlib.import_module(f"kio.schema.{api.kio_package}.v{version}.response")
+    return getattr(module, f"{api.name}Response")
+
+
+def _full(message_type: Any, size: int) -> Iterator[tuple[str, bytes]]:
+    for chosen in fields(message_type):
+        for path, value in _full_value(message_type, chosen, size):
+            yield f".{chosen.name}{path}", _shortest_message(message_type, chosen, value)
+
+
+def _full_value(message_type: Any, field: Field[Any], size: int) -> Iterator[tuple[str, bytes]]:
+    of_type = inner_type(field.type)
+    if is_dataclass(of_type):
+        yield from _full(of_type, size)
+    if typing.get_origin(of_type) is not tuple:
+        return
+    element_type = inner_type(typing.get_args(of_type)[0])
+    if is_dataclass(element_type):
+        smallest = _shortest_message(element_type)
+        for path, element in _full(element_type, size):
+            yield path, _counted(message_type, 1) + element
+    else:
+        smallest = _shortest_of(message_type, field.metadata["kafka_type"])
+    count = size // len(smallest)
+    yield f" ({count:,} of {len(smallest)} bytes)", _counted(message_type, count) + count * smallest
+
+
+def _shortest_message(message_type: Any, chosen: Field[Any] | None = None, value: bytes = b"") -> bytes:
+    """All fields as short as they can be, but one."""
+    plain, tagged = b"", b""
+    for field in fields(message_type):
+        if "tag" in field.metadata:
+            if field is chosen:
+                tagged = bytes([field.metadata["tag"]]) + _varint(len(value)) + value
+        else:
+            plain += value if field is chosen else _shortest(message_type, field)
+    return plain + _tags(message_type, tagged)
+
+
+def _shortest(message_type: Any, field: Field[Any]) -> bytes:
+    of_type = inner_type(field.type)
+    if is_dataclass(of_type):
+        return _shortest_message(of_type)
+    if typing.get_origin(of_type) is tuple:
+        return _counted(message_type, 0)
+    return _shortest_of(message_type, field.metadata["kafka_type"])
+
+
+def _shortest_of(message_type: Any, kafka_type: str) -> bytes:
+    if kafka_type in _SIZES:
+        return bytes(_SIZES[kafka_type])
+    if message_type.__flexible__:
+        return _varint(1)
+    return bytes(2 if kafka_type == "string" else 4)
+
+
+def _counted(message_type: Any, count: int) -> bytes:
+    return _varint(count + 1) if message_type.__flexible__ else struct.pack(">i", count)
+
+
+def _tags(message_type: Any, tagged: bytes) -> bytes:
+    return bytes([bool(tagged)]) + tagged if message_type.__flexible__ else b""
+
+
+def _varint(number: int) -> bytes:
+    written = b""
+    while number > 0x7F:
+        written += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return written + bytes([number])

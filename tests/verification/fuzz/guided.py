@@ -2,9 +2,9 @@
 
     PYTHONPATH=tests/verification python -m fuzz.guided FOLDER
 
-FOLDER/plan.json says how many inputs each decoder gets. Each leaves a folder of its number there: `tally.json`, or at
-the first fault none; `log`, in which libFuzzer tells its progress, and the traceback of a fault; `corpus`, the inputs
-that reached something new, and as `crash-...` the one that is a fault.
+FOLDER/plan.json has the seed, and how many inputs each decoder gets, by its name. Each leaves a folder of its number
+there: `tally.json`, or at the first fault none; `log`, in which libFuzzer tells its progress, and the traceback of a
+fault; `corpus`, the inputs that reached something new, and as `crash-...` the one that is a fault.
 
 libFuzzer ends its process, so that each decoder has one, forked off from one that has imported and instrumented all.
 
@@ -20,8 +20,8 @@ import os
 import resource
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
@@ -38,27 +38,10 @@ TIMEOUT_S = 20
 MOST_INPUT_BYTES = 8192
 
 
-@dataclass(slots=True)
-class Tally:
-    """`outcomes`: what became of inputs, by its name. `slowest_s`: of the processor, for one input."""
-
-    inputs: int = 0
-    slowest_s: float = 0.0
-    outcomes: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """`inputs`: how many, by the decoder's name, in this order."""
-
-    seed: int
-    inputs: dict[str, int]
-
-
 def main() -> None:
     folder = Path(sys.argv[1])
-    plan = Plan(**json.loads((folder / "plan.json").read_text(encoding="utf-8")))
-    for number, (name, inputs) in enumerate(plan.inputs.items()):
+    plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+    for number, (name, inputs) in enumerate(plan["inputs"].items()):
         place = folder / str(number)
         (place / "corpus").mkdir(parents=True)
         sys.stdout.flush()
@@ -67,7 +50,7 @@ def main() -> None:
             log = os.open(place / "log", os.O_WRONLY | os.O_CREAT)
             os.dup2(log, 1)
             os.dup2(log, 2)
-            fuzz(BY_NAME[name], inputs, plan.seed, place)
+            fuzz(BY_NAME[name], inputs, plan["seed"], place)
         _, status = os.waitpid(child, 0)
         print(f"{name}: {inputs:,} inputs" if status == 0 else f"{name}: FAULT")
 
@@ -91,16 +74,18 @@ def fuzz(decoder: Decoder, inputs: int, seed: int, place: Path) -> NoReturn:
 
 
 def _counted(decoder: Decoder, inputs: int, results: Path) -> Callable[[bytes], None]:
-    tally = Tally()
+    outcomes: Counter[str] = Counter()
+    # Of the processor, for one input.
+    slowest_s = 0.0
 
     def one_input(data: bytes) -> None:
+        nonlocal slowest_s
         begun_s = time.process_time()
-        outcome = judge(decoder, data)
-        tally.slowest_s = max(tally.slowest_s, time.process_time() - begun_s)
-        tally.outcomes[outcome] = tally.outcomes.get(outcome, 0) + 1
-        tally.inputs += 1
-        if tally.inputs == inputs:
-            results.write_text(json.dumps(asdict(tally)), encoding="utf-8")
+        outcomes[judge(decoder, data)] += 1
+        slowest_s = max(slowest_s, time.process_time() - begun_s)
+        if outcomes.total() == inputs:
+            tally = {"inputs": inputs, "slowest_s": slowest_s, "outcomes": outcomes}
+            results.write_text(json.dumps(tally), encoding="utf-8")
             # libFuzzer's own way out goes through the interpreter's, which it has taken apart by then.
             sys.stderr.flush()
             os._exit(0)

@@ -17,13 +17,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION
-from matrix.table import Row, table, with_table
 from zookeeper_kafka import kafka_of
 
 CHECK = Path(__file__).with_name("check.py")
@@ -37,6 +36,40 @@ SESSIONS = {"classic": KAFKAS, "connect": (DEFAULT_KAFKA_VERSION,)}
 INSTALL_TIMEOUT_S = 900
 CHECK_TIMEOUT_S = 600
 SHOW = "import json, pyspark, pyarrow; print(json.dumps([pyspark.__version__, pyarrow.__version__]))"
+# As pymdownx.snippets marks a section, so that a page of the site can show it.
+BEGIN = "<!-- --8<-- [start:compatibility] -->"
+END = "<!-- --8<-- [end:compatibility] -->"
+TITLES = {"classic": "Kafka {}", "connect": "Kafka {}, Spark Connect"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`outcomes`: by session ("classic", "connect") and Kafka version; "yes", or what went wrong."""
+
+    pyspark: str
+    pyarrow: str
+    outcomes: Mapping[tuple[str, str], str]
+
+    def cells(self) -> Iterator[str]:
+        yield self.pyspark
+        yield self.pyarrow
+        yield from self.outcomes.values()
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Markdown. All rows have the same columns, in the same order."""
+    titles = ["pyspark", "pyarrow", *(TITLES[session].format(kafka) for session, kafka in rows[0].outcomes)]
+    lines = [titles, ["---"] * len(titles), *(list(row.cells()) for row in rows)]
+    return "\n".join(f"| {' | '.join(cell.replace('|', ' ') for cell in line)} |" for line in lines)
+
+
+def with_table(text: str, made: str) -> str:
+    """`text` with `made` between the marks. Raises ValueError where it has not both."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the text has no {BEGIN} ... {END}")
+    return f"{before}{BEGIN}\n\n{made}\n\n{END}{after}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from matrix.__main__ import PYARROWS, PYSPARKS, columns
-from matrix.table import BEGIN, END, Row, table
+from matrix.__main__ import BEGIN, END, PYARROWS, PYSPARKS, Row, columns, table
 
 README = Path(__file__).resolve().parents[3] / "README.md"
 

@@ -59,22 +59,18 @@ def main() -> int:
 def campaign(chosen: Sequence[Mutant], lived: Sequence[Mutant]) -> Campaign:
     by_simulation = sum(isinstance(mutant.killer, int) for mutant in chosen)
     return Campaign(
-        name="mutants",
-        title="Known mistakes put back",
-        command="make mutants",
+        name="mutants", title="Known mistakes put back", command="make mutants",
         about="Mistakes that an author of a Kafka producer can make. Some of them once lost, doubled or reordered rows "
         "in a Kafka client. Each mistake breaks a written rule of the guarantees, the design or a KIP. Each is put "
         "into a copy of the sources, and the test for it must fail there.",
         figures={
             "mistakes": len(chosen),
             "of these from the history of Kafka clients": sum(mutant in FROM_HISTORY for mutant in chosen),
-            "found": len(chosen) - len(lived),
-            "with a test of their own": len(chosen) - by_simulation,
+            "found": len(chosen) - len(lived), "with a test of their own": len(chosen) - by_simulation,
             "with the simulation": by_simulation,
         },
-        passed=not lived,
-        explained=tuple(f"Not found: {mutant.name}" for mutant in lived),
-    )
+        passed=not lived, explained=tuple(f"Not found: {mutant.name}" for mutant in lived),
+    )  # fmt: skip
 
 
 def _arguments() -> argparse.Namespace:

@@ -1,4 +1,4 @@
-"""The runner distinguishes a kill from all other results."""
+"""A mutant finds its place after a refactoring; none and two places are errors; only a test that fails kills."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import gate
 from mutants import __main__ as command
-from mutants.anchor import Module
+from mutants.anchor import Module, MutantBroken, mutated
 from mutants.mutant import Mutant
 from mutants.table import MUTANTS
 from mutants.trial import Outcome, Verdict, _execute, _judge_tests, _simulate
@@ -121,3 +121,88 @@ def test_nothing_is_tried_until_each_mutant_has_one_place(
     monkeypatch.setattr(command, "package", lambda: PACKAGE)
     assert command.main() == status
     assert capsys.readouterr().out == f"{printed}\n"
+
+
+QUEUE = Module(
+    Path("package/queue.py"),
+    '''\
+"""Une file d'attente, où un caractère a deux octets."""
+
+
+class Queue:
+    def put(self, batch):
+        self._batches.append(batch)
+
+    def take(self, now_ms):
+        if self._batches and self._is_ready(now_ms):
+            batch = self._batches.popleft()  # the oldest
+            self._taken.add(batch)
+            return batch
+        return None
+
+    def _is_ready(self, now_ms):
+        return now_ms >= self._ready_at_ms
+''',
+)
+OTHER = Module(Path("package/other.py"), "def put(one):\n    one.things.append(one)\n")
+MUTANT = Mutant(
+    name="what is not ready is taken", rule="a rule", pattern="self.$BATCHES and self.$IS_READY($NOW_MS)",
+    replacement="self.$BATCHES", killer=10,
+)  # fmt: skip
+
+
+def test_only_the_mistake_is_changed() -> None:
+    result = mutated((OTHER, QUEUE), MUTANT)
+    assert result.path == QUEUE.path
+    assert result.text == QUEUE.text.replace("self._batches and self._is_ready(now_ms)", "self._batches")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "times"),
+    [("$X.append($Y)", "2 times, package/queue.py:6, package/other.py:2"), ("$X.extend($Y)", "0 times$")],
+)
+def test_two_places_or_none_are_an_error(pattern: str, times: str) -> None:
+    with pytest.raises(MutantBroken, match=times):
+        mutated((QUEUE, OTHER), replace(MUTANT, pattern=pattern))
+
+
+@pytest.mark.parametrize("within", ["Queue", "Queue.put", "class $CLASS:\n    $$$BODY"])
+def test_what_is_around_it_tells_places_apart(within: str) -> None:
+    mutant = replace(MUTANT, pattern="$X.append($Y)", replacement="pass", within=within)
+    assert mutated((QUEUE, OTHER), mutant).text == QUEUE.text.replace("self._batches.append(batch)", "pass")
+
+
+def test_a_block_keeps_its_shape_at_another_depth() -> None:
+    mutant = replace(
+        MUTANT,
+        pattern="if self.$BATCHES and $READY:\n    $$$TAKEN",
+        replacement="while True:\n    if $READY:\n        $$$TAKEN",
+    )
+    assert mutated((QUEUE,), mutant).text == QUEUE.text.replace(
+        """\
+        if self._batches and self._is_ready(now_ms):
+            batch = self._batches.popleft()  # the oldest
+            self._taken.add(batch)
+            return batch
+""",
+        """\
+        while True:
+            if self._is_ready(now_ms):
+                batch = self._batches.popleft()  # the oldest
+                self._taken.add(batch)
+                return batch
+""",
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "reason"),
+    [
+        (MUTANT.pattern, "self.$BATCHES and", "no Python"),
+        (MUTANT.pattern, "self.$NOBODY", r"nothing is captured for \$NOBODY"),
+        ("return 1\nreturn 2", "return 3", "no pattern"),
+    ],
+)
+def test_what_cannot_be_put_in_is_broken(pattern: str, replacement: str, reason: str) -> None:
+    with pytest.raises(MutantBroken, match=reason):
+        mutated((QUEUE,), replace(MUTANT, pattern=pattern, replacement=replacement))

@@ -4,7 +4,7 @@
 
 Of each module `--sample` mutants are tried (0: all), the same ones for the same seed and text. Without a mutant the
 module's tests must pass: that is tried first, or a kill would mean nothing. Exit status 1 if they do not, if fewer than
-nine in ten mutants are killed, or if one survives that `explained` does not explain.
+nine in ten mutants are killed, or if one survives that `EXPLAINED` does not explain.
 
 `make mutants` puts known mistakes back, each with the test that is for it; this asks what nobody thought of.
 
@@ -25,9 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mutants.trial import ROOT, copy_of_tree
-from mutation.explained import EXPLAINED, Explained
 from mutation.operators import Mutation, mutations
-from mutation.subjects import SUBJECTS, Subject
+from mutation.subjects import EXPLAINED, SUBJECTS, Explained, Subject
 from mutation.trial import ControlFailed, Outcome, Verdict, try_all, try_none
 from reliability.campaign import Campaign, Figure
 
@@ -176,20 +175,17 @@ def campaign(tried: Sequence[Tried], *, passed: bool, command: str) -> Campaign:
     }  # fmt: skip
     figures |= {f"`{each.subject.path}`": _share([each]) for each in tried}
     return Campaign(
-        name="mutation",
-        title="Mutation by rule",
-        command=command,
+        name="mutation", title="Mutation by rule", command=command,
         about="The rules change comparisons, conditions, logic, arithmetic, numbers, results and whole statements of a "
         "module, one at a time. The tests of that module must fail.",
-        figures=figures,
-        passed=passed,
+        figures=figures, passed=passed,
         explained=tuple(
             f"`{mutation.path}`, `{mutation.function}`: `{mutation.before}` → `{mutation.after}`: "
             f"{found.reason if (found := explanation(mutation)) else '**not explained**'}"
             for each in tried
             for mutation in each.survivors
         ),
-    )
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

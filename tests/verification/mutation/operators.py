@@ -106,11 +106,9 @@ def _edits(node: ast.AST, text: _Text) -> Iterator[_Edit]:
             for value in values:
                 yield ("logic", *text.span(value), "True" if sign == "and" else "False")
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            start, end = text.word(node, operand, "not ")
-            yield "logic", start, end, ""
+            yield ("logic", *text.word(node, operand, "not "), "")
         case ast.UnaryOp(op=ast.USub(), operand=operand) if not isinstance(operand, ast.Constant):
-            start, end = text.word(node, operand, "-")
-            yield "arithmetic", start, end, ""
+            yield ("arithmetic", *text.word(node, operand, "-"), "")
         case ast.BinOp(left=left, op=operator, right=right) if type(operator) in _ARITHMETIC:
             sign, replacement = _ARITHMETIC[type(operator)]
             yield ("arithmetic", *text.sign(left, right, re.escape(sign)), replacement)
@@ -125,9 +123,7 @@ def _edits(node: ast.AST, text: _Text) -> Iterator[_Edit]:
         case ast.While(test=test) if not isinstance(test, ast.Constant):
             yield ("condition", *text.span(test), "False")
         case ast.comprehension(ifs=conditions):
-            for condition in conditions:
-                yield ("condition", *text.span(condition), "True")
-                yield ("condition", *text.span(condition), "False")
+            yield from (("condition", *text.span(each), taken) for each in conditions for taken in ("True", "False"))
         case ast.Return(value=ast.expr() as value) if not _is_empty(value):
             yield ("result", *text.span(value), "None")
         case ast.AugAssign(target=target, op=operator, value=value):
@@ -135,13 +131,14 @@ def _edits(node: ast.AST, text: _Text) -> Iterator[_Edit]:
                 sign, replacement = _ARITHMETIC[type(operator)]
                 yield ("arithmetic", *text.sign(target, value, re.escape(sign) + "="), replacement + "=")
             yield ("deletion", *text.span(node), "pass")
-        case ast.Expr(value=value) if not isinstance(value, ast.Constant):
-            yield ("deletion", *text.span(node), "pass")
         case ast.Assign(targets=targets) if not any(isinstance(each, (ast.Name, ast.Tuple)) for each in targets):
             yield ("deletion", *text.span(node), "pass")
-        case ast.AnnAssign(target=ast.Attribute() | ast.Subscript(), value=ast.expr()):
+        case ast.Expr(value=value) if not isinstance(value, ast.Constant):
             yield ("deletion", *text.span(node), "pass")
-        case ast.Delete() | ast.Raise() | ast.Break() | ast.Continue():
+        case (
+            ast.AnnAssign(target=ast.Attribute() | ast.Subscript(), value=ast.expr())
+            | ast.Delete() | ast.Raise() | ast.Break() | ast.Continue()
+        ):  # fmt: skip
             yield ("deletion", *text.span(node), "pass")
 
 

@@ -2,11 +2,17 @@
 
 A mutant is tried with these tests only, in this order, until the first one fails: a module's own first, then those that
 run it with its neighbours, then the model.
+
+Beside them the mutants that no test can tell from the module, or that do no harm, each with the reason. The run fails
+if a mutant survives and is not here. It also fails if an entry is out of date: its module has no such mutation any
+more, or a test kills the mutant.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from mutation.operators import Mutation
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +85,119 @@ SUBJECTS: tuple[Subject, ...] = (
         "kafka_sink/commit/hanging.py", ("tests/unit/commit/test_hanging.py", "tests/unit/commit/test_two_phase.py")
     ),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """`before`, `after`: as in the Mutation. If a function has the line twice, the entry is about both lines."""
+
+    path: str
+    function: str
+    before: str
+    after: str
+    reason: str
+
+    def is_about(self, mutation: Mutation) -> bool:
+        return (mutation.path, mutation.function, mutation.before, mutation.after) == (
+            self.path, self.function, self.before, self.after,
+        )  # fmt: skip
+
+
+SEQUENCES = "kafka_sink/kafka/producer/sequences.py"
+RECORD_BATCH = "kafka_sink/records/record_batch.py"
+ACCUMULATOR = "kafka_sink/kafka/producer/accumulator.py"
+PRODUCER_BATCH = "kafka_sink/kafka/producer/producer_batch.py"
+FILLING = "kafka_sink/kafka/producer/filling.py"
+BUFFER_POOL = "kafka_sink/kafka/producer/buffer_pool.py"
+HANGING = "kafka_sink/commit/hanging.py"
+EXCHANGES = "kafka_sink/commit/exchanges.py"
+PATIENCE = "kafka_sink/kafka/consumer/patience.py"
+POSITIONS = "kafka_sink/spark/reading/positions.py"
+
+EXPLAINED: tuple[Explained, ...] = (
+    Explained(SEQUENCES, "", "NEVER = -1", "NEVER = -2",
+              "no clock has either value, and the name is compared only with itself"),
+    *(
+        Explained(
+            SEQUENCES, "_PartitionState", "overtaking: int = 0", f"overtaking: int = {count}",
+            "a partition's first batch goes alone, and its acknowledgement sets this before it is looked at",
+        )
+        for count in (-1, 1)
+    ),
+    Explained(RECORD_BATCH, "write_header", "unknown_crc = 0 # until the rest of the header is written",
+              "unknown_crc = 1 # until the rest of the header is written",
+              "the CRC overwrites the value, and does not cover itself"),
+    Explained(ACCUMULATOR, "RecordAccumulator._filling_for",
+              "sums_records = KERNEL.sums_records and codec.id == NO_COMPRESSION",
+              "sums_records = KERNEL.sums_records and codec.id != NO_COMPRESSION",
+              "the function that writes the header reads the records if their CRC is unknown, and `close` drops a "
+              "CRC that compression made wrong: the mutant only takes longer"),
+    Explained(ACCUMULATOR, "RecordAccumulator._needed_bytes",
+              "if rows.largest_bytes <= self.pool.buffer_bytes and not self._limits:",
+              "if rows.largest_bytes < self.pool.buffer_bytes and not self._limits:",
+              "the slower path also finds a size that fits into one buffer"),
+    Explained(ACCUMULATOR, "RecordAccumulator.ready", "if self._urgent:", "if True:",
+              "`ready` then looks at every partition each time, and removes those that have nothing to send yet"),
+    Explained(ACCUMULATOR, "RecordAccumulator.ready",
+              "self._pressing.update((topic_partition, None) for topic_partition, queue in self._queues.items() if "
+              "queue)",
+              "self._pressing.update((topic_partition, None) for topic_partition, queue in self._queues.items() if "
+              "True)", "`ready` removes partitions that have nothing to send at once"),
+    *(
+        Explained(PRODUCER_BATCH, "ProducerBatch.__init__", before, after, reason)
+        for before, after, reason in (
+            ("self.records_bytes = 0", "pass", "`close` sets it, and only closed batches are asked for it"),
+            ("self.last_attempt_ms = 0", "self.last_attempt_ms = 1", "only batches that were sent are asked for it"),
+            ("self.retry_at_ms = 0", "self.retry_at_ms = 1", "only batches that wait for a retry are asked for it"),
+            ("self.retry_at_ms = 0", "self.retry_at_ms = -1", "only batches that wait for a retry are asked for it"),
+        )
+    ),
+    Explained(FILLING, "Filling.grow", "if more <= 0:", "if False:", "the filling grows by zero places"),
+    Explained(FILLING, "Filling.take_out", "self._batches[place] = None", "pass",
+              "the batch stays in memory until the place has its next batch, and no code looks for it there"),
+    Explained(BUFFER_POOL, "BufferPool.try_allocate", "buffer = self._several(count) if count > 1 else self._one()",
+              "buffer = self._several(count) if True else self._one()",
+              "the search for several neighbouring buffers also finds one buffer, more slowly"),
+    Explained(HANGING, "_Begun.are_rows_gone",
+              "return self.since == NOTHING_OPEN or bool(self.lacks) or (self.first is not None and self.since > "
+              "self.first)",
+              "return self.since == NOTHING_OPEN or bool(self.lacks) or (self.first is not None and self.since >= "
+              "self.first)", "a `_Begun` with equal offsets is made only if rows are lacking"),
+    Explained(HANGING, "_may_be_from_before",
+              "return begun.since == NOTHING_OPEN or bool(begun.lacks) or (begun.first is not None and begun.since < "
+              "begun.first)",
+              "return begun.since == NOTHING_OPEN or bool(begun.lacks) or (begun.first is not None and begun.since "
+              "<= begun.first)", "with equal offsets the function is called only if rows are lacking"),
+    Explained(PRODUCER_BATCH, "ProducerBatch.__init__", "self.last_attempt_ms = 0", "self.last_attempt_ms = -1",
+              "it is read only after the batch was sent, and sending sets it"),
+    Explained(PRODUCER_BATCH, "ProducerBatch.__init__", "self.retry_at_ms = 0", "pass",
+              "it is read only after an attempt failed, and the failure sets it"),
+    Explained(PRODUCER_BATCH, "ProducerBatch.close",
+              "self.checksum = crc32c(records) if self.records_crc is None else self.records_crc",
+              "self.checksum = crc32c(records) if True else self.records_crc",
+              "the kernel has computed the CRC of the same records"),
+    Explained(PRODUCER_BATCH, "ProducerBatch.close", "if codec.id == NO_COMPRESSION:", "if False:",
+              "the codec without compression makes no records smaller, so they stay as they are"),
+    Explained("kafka_sink/commit/two_phase.py", "abort_open",
+              "for each, answer in zip(still_open, answers, strict=True):",
+              "for each, answer in zip(still_open, answers, strict=False):", "there is an answer for each"),
+    Explained(HANGING, "end_hanging", "reason = refused.get((still[0].topic, still[0].partition))",
+              "reason = refused.get((still[-1].topic, still[0].partition))",
+              "the reason can be that of another hanging transaction, if that one is in another topic"),
+    Explained(HANGING, "end_hanging",
+              "refused = {(each.topic, each.partition): reason for each, reason in zip(hanging, reasons, "
+              "strict=True)}",
+              "refused = {(each.topic, each.partition): reason for each, reason in zip(hanging, reasons, "
+              "strict=False)}", "there is a reason for each, or an empty one"),
+    Explained(HANGING, "write_commit_markers", "codes = [answer.results[0].error_code for answer in answers]",
+              "codes = [answer.results[-1].error_code for answer in answers]",
+              "each request is about one partition, and so is its answer"),
+    Explained(PRODUCER_BATCH, "ProducerBatch.__init__", "self.place = 0", "pass",
+              "only a batch of a Filling has a place, and the Filling sets it"),
+    Explained(PATIENCE, "Patience.is_over", "if self._began is None:", "if False:",
+              "nobody has waited then, and the limit is above 0: the rest says the same"),
+    Explained(POSITIONS, "", "Checkpointed: TypeAlias = dict[str, dict[str, int]]",
+              "Checkpointed: TypeAlias = dict[str, dict[int]]", "a type that is read by mypy alone"),
+    Explained(EXCHANGES, "_behind_barrier", "for group_id, answer in zip(missing, written, strict=True):",
+              "for group_id, answer in zip(missing, written, strict=False):", "there is an answer to each request"),
+)  # fmt: skip

@@ -11,9 +11,8 @@ import pytest
 
 from mutants.trial import ROOT
 from mutation import __main__ as command
-from mutation.explained import EXPLAINED, Explained
 from mutation.operators import Mutation, mutations
-from mutation.subjects import SUBJECTS, Subject
+from mutation.subjects import EXPLAINED, SUBJECTS, Explained, Subject
 from mutation.trial import Control, ControlFailed, Outcome, Verdict, try_all, try_none
 from reliability.campaign import Campaign
 

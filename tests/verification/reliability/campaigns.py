@@ -88,14 +88,10 @@ def passes(planned: Planned, root: Path, run: Run) -> bool:
     status = run(planned.command, 60 * planned.limit_minutes)
     if status is None or not results.exists():
         Campaign(
-            name=planned.name,
-            title=planned.title,
-            command=said,
-            about="This run left no figures.",
-            figures={"limit, in minutes": planned.limit_minutes},
-            passed=False,
+            name=planned.name, title=planned.title, command=said, about="This run left no figures.",
+            figures={"limit, in minutes": planned.limit_minutes}, passed=False,
             explained=(f"It ended with status {status}." if status is not None else "It was ended at its limit.",),
-        ).write(results)
+        ).write(results)  # fmt: skip
     passed = status == 0 and Campaign.read(results).passed
     print(f"== {planned.name}: {'ok' if passed else 'FAILED'}, {time.monotonic() - started_s:.0f} s", flush=True)
     return passed

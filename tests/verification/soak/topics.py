@@ -1,129 +1,154 @@
-"""`make soak-topics`: a query reads a topic, transforms it, and writes another topic exactly-once. Meanwhile its
-processes and brokers are killed; at the end every record is compared.
+"""From topic to topic: who writes the topic that is read, and what must be in the topic that is written.
 
-    PYTHONPATH=tests/verification:tests/support:jobs python -m soak.topics --minutes 5 --seed 1
-    PYTHONPATH=tests/verification:tests/support:jobs python -m soak.topics --minutes 60 --apart 45 75 --results FILE
-
-The query is jobs/transform_kafka.py, over three brokers. A producer that is not ours writes transactions into the topic
-that the query reads, and aborts some of them. Half-way this topic gets another partition. kill -9 goes, by the seed, to
-the driver (its workers live on for a moment), to all of its processes at once, to one worker, to the planner of the
-source, to a broker, or to the broker that coordinates the query's transactions or groups. The application is started
-again when it has ended, a broker at once; nothing else is done.
-
-At the end the application is killed once more, and a last run reads what is there (trigger availableNow). Exit status 1
-unless a reader that is not ours sees in the written topic what it computes from the topic that is read, each record
-once and in order, with nothing left open, no more transactional ids than slots, and nothing that grows (soak.usage).
+A record of the written topic names where it comes from: its value is `<partition>:<offset>:<VALUE>`. The transformation
+leaves out records whose value ends with DROPPED. Each record must be there once, and in order.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-import tempfile
-from collections.abc import Mapping
-from contextlib import closing
-from pathlib import Path
+import random
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import count
 
-from committed_rows import held_back, open_transactions, transactions
-from kafka_sink.broker import LocalKafka
-from read_back import read_topic
-from reliability.campaign import Campaign, Figure
-from soak import topic_comparison, usage
-from soak.chart import svg
-from soak.topic_supervisor import PARTITIONS, SLOTS, TopicSupervisor
-from soak.topic_writer import TopicWriter
+from confluent_kafka import KafkaException, Producer
 
-SOURCE, SINK = "soak-source", "soak-sink"
-READ_TIMEOUT_S = 300
-# Five minutes: what each task needs is loaded only as kills allow.
-FEWEST_SAMPLES = 150
-# The commit topic is made by the sink, with what brokers have by default.
-CLUSTER = {"default.replication.factor": 3, "min.insync.replicas": 2}
+from read_back import Placed
 
+VALUE = "concat(partition, ':', offset, ':', upper(CAST(value AS STRING)))"
+DROPPED = "7"
+WHERE = f"NOT endswith(CAST(value AS STRING), '{DROPPED}')"
 
-def main() -> int:
-    arguments = _arguments()
-    with (
-        tempfile.TemporaryDirectory(prefix="soak-") as scratch,
-        LocalKafka(nodes=3, kafka_version=arguments.kafka_version, config=CLUSTER) as kafka,
-    ):
-        for topic in (SOURCE, SINK):
-            kafka.create_topic(topic, PARTITIONS, replication_factor=3)
-        writer = TopicWriter(kafka.bootstrap_servers, SOURCE, arguments.seed)
-        apart = (arguments.apart[0], arguments.apart[1])
-        supervisor = TopicSupervisor(kafka, SOURCE, SINK, Path(scratch), apart=apart, seed=arguments.seed)
-        with closing(supervisor):
-            supervisor.run(60 * arguments.minutes)
-            writer.stop()
-            supervisor.finish()
-        told, passed = _compared(kafka, writer, supervisor)
-    told = {"Kafka, 3 brokers": arguments.kafka_version, "seed": arguments.seed} | told
-    told["minutes"] = round(supervisor.application.elapsed_s / 60)
-    for name, figure in told.items():
-        print(f"{name:<44}{figure}", flush=True)
-    if arguments.results:
-        _campaign(arguments, told, passed=passed).write(arguments.results)
-        chart = svg(supervisor.application.samples, supervisor.kills.at_s)
-        arguments.results.with_suffix(".svg").write_text(chart, encoding="utf-8")
-    return 0 if passed else 1
+# Partition and offset in the topic that is read.
+Origin = tuple[int, int]
+# Key and value of the record in the topic that is written.
+Transformed = tuple[bytes | None, bytes]
+TRANSACTIONAL_ID = "topic-writer"
+KEYS = 40
+MOST_RECORDS = 60
+ABORTED_OF_A_HUNDRED = 20
+PAUSE_S = 0.25
+CALL_TIMEOUT_S = 20
 
 
-def _campaign(arguments: argparse.Namespace, told: Mapping[str, Figure], *, passed: bool) -> Campaign:
-    apart = "{:g} {:g}".format(*arguments.apart)
-    stem = arguments.results.stem
-    return Campaign(
-        name="soak_topics",
-        title="Soak, from topic to topic",
-        command=f"make soak-topics MINUTES={arguments.minutes:g} SEED={arguments.seed} ARGS='--apart {apart}'",
-        about="A query reads a topic, transforms its records and writes them into another topic, exactly-once, over "
-        "three brokers. Another client writes transactions into the first topic, and aborts some. Processes of the "
-        "query and brokers are killed (kill -9). Then that client reads both topics, and every record is compared. The "
-        f"chart [{stem}.svg](reliability/{stem}.svg) shows the memory, descriptors and threads of the processes, with "
-        "the kills as dashes. The figures `a -> b` below are medians of the second and of the last quarter of the "
-        "application's longest life.",
-        figures=told,
-        passed=passed,
-    )
+@dataclass(frozen=True, slots=True)
+class Differences:
+    expected: int
+    found: int
+    lost: int
+    doubled: int
+    # Never in the topic that is read, aborted there, or another function of it.
+    wrong: int
+    # Pairs of neighbours: behind a record that comes from a later offset of the same partition.
+    out_of_order: int
+
+    @property
+    def none(self) -> bool:
+        return self.expected == self.found and not (self.lost or self.doubled or self.wrong or self.out_of_order)
 
 
-def _compared(kafka: LocalKafka, writer: TopicWriter, supervisor: TopicSupervisor) -> tuple[dict[str, Figure], bool]:
-    expected = topic_comparison.transformed(read_topic(kafka.bootstrap_servers, SOURCE, READ_TIMEOUT_S))
-    found = topic_comparison.compared(expected, read_topic(kafka.bootstrap_servers, SINK, READ_TIMEOUT_S))
-    aborted = (
-        sum(1 for _ in read_topic(kafka.bootstrap_servers, SINK, READ_TIMEOUT_S, isolation_level="read_uncommitted"))
-        - found.found
-    )
-    ids = transactions(kafka, SINK)
-    expected_ids = {f"{SINK}.{slot}" for slot in range(SLOTS)} | {f"{SINK}.driver"}
-    left_open = open_transactions(kafka, SINK)
-    behind = held_back(kafka, SINK)
-    application, kills = supervisor.application, supervisor.kills.counts
-    growths = usage.growths(application.samples, fewest=FEWEST_SAMPLES)
-    told: dict[str, Figure] = dict([
-        ("transactions committed into the source", writer.committed), ("transactions aborted there", writer.aborted),
-        ("transactions that failed there", writer.failed), ("micro-batches", application.committed()),
-        *((f"kill -9 of {kind}", count) for kind, count in sorted(kills.items())), ("kills", kills.total()),
-        ("starts of the application", application.starts),
-        *((f"ended by {name}", count) for name, count in sorted(application.endings.items())),
-        ("records expected", found.expected), ("records read (read_committed)", found.found),
-        ("records aborted", aborted), ("lost", found.lost), ("doubled", found.doubled), ("wrong", found.wrong),
-        ("out of order", found.out_of_order), ("open transactions", len(left_open)), ("offsets held back", behind),
-        ("transactional ids: slots + driver", f"{len(ids)} ({SLOTS} + 1)"),
-        *((f"{growth.role}: {growth.resource}", str(growth)) for growth in growths),
-    ])  # fmt: skip
-    nothing_left = not left_open and not behind and ids.keys() == expected_ids
-    return told, bool(found.expected) and found.none and nothing_left and all(growth.flat for growth in growths)
+def transformed(read: Iterable[Placed]) -> dict[Origin, Transformed]:
+    return {
+        (partition, offset): (record.key, b"%d:%d:%s" % (partition, offset, (record.value or b"").upper()))
+        for partition, offset, record in read
+        if not (record.value or b"").endswith(DROPPED.encode())
+    }
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=60, help="for how long processes are killed")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kafka-version", default="4.3.1")
-    parser.add_argument("--apart", type=float, nargs=2, default=(20, 40), help="seconds from one kill to the next")
-    parser.add_argument("--results", type=Path, help="where figures go as JSON, and the chart beside them")
-    return parser.parse_args()
+def compared(expected: dict[Origin, Transformed], written: Iterable[Placed]) -> Differences:
+    """`written`: the records of each partition in their order.
+
+    Records that come from one partition and are in one partition keep their order: a task reads a partition of Kafka,
+    and micro-batches become visible one after another.
+    """
+    seen: set[Origin] = set()
+    last: dict[tuple[int, int], int] = {}
+    found = doubled = wrong = out_of_order = 0
+    for partition, _, record in written:
+        found += 1
+        origin = origin_of(record.value or b"")
+        if origin is None or expected.get(origin) != (record.key, record.value):
+            wrong += 1
+        elif origin in seen:
+            doubled += 1
+        else:
+            seen.add(origin)
+            source, offset = origin
+            out_of_order += offset < last.get((source, partition), -1)
+            last[source, partition] = offset
+    lost = len(expected.keys() - seen)
+    return Differences(len(expected), found, lost, doubled, wrong, out_of_order)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def origin_of(value: bytes) -> Origin | None:
+    partition, _, rest = value.partition(b":")
+    offset, _, _ = rest.partition(b":")
+    return (int(partition), int(offset)) if partition.isdigit() and offset.isdigit() else None
+
+
+@dataclass(slots=True)
+class TopicWriter:
+    """Writes transactions into a topic until it is stopped, by a client that is not ours, and aborts some. Each key
+    counts its records: 0, 1, 2, ... What is in the topic is told by who reads it: the outcome of a commit that fails is
+    open."""
+
+    bootstrap_servers: str
+    topic: str
+    seed: int
+    committed: int = 0
+    aborted: int = 0
+    failed: int = 0
+    _is_stopped: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="topic writer", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Return when no transaction is open. Brokers must be up."""
+        self._is_stopped.set()
+        self._thread.join()
+        self._producer()
+
+    def _run(self) -> None:
+        rng = random.Random(self.seed)
+        numbers = {f"key-{key}": count() for key in range(KEYS)}
+        producer = self._producer()
+        while not self._is_stopped.wait(rng.uniform(0, 2 * PAUSE_S)):
+            records = [(key, next(numbers[key])) for key in rng.choices(list(numbers), k=rng.randint(1, MOST_RECORDS))]
+            is_aborted = rng.randrange(100) < ABORTED_OF_A_HUNDRED
+            try:
+                self._transaction(producer, records, is_aborted=is_aborted)
+            except KafkaException:
+                self.failed += 1
+                producer = self._producer()
+
+    def _transaction(self, producer: Producer, records: list[tuple[str, int]], *, is_aborted: bool) -> None:
+        producer.begin_transaction()
+        for key, number in records:
+            producer.produce(self.topic, key=key, value=f"{key}:{number}")
+        # The records of a transaction that is aborted are in the log, too.
+        producer.flush(CALL_TIMEOUT_S)
+        if is_aborted:
+            producer.abort_transaction(CALL_TIMEOUT_S)
+            self.aborted += 1
+        else:
+            producer.commit_transaction(CALL_TIMEOUT_S)
+            self.committed += 1
+
+    def _producer(self) -> Producer:
+        """Return a new producer. It aborts what the one before has left open."""
+        while True:
+            producer = Producer({
+                "bootstrap.servers": self.bootstrap_servers, "transactional.id": TRANSACTIONAL_ID,
+                # It notices partitions that are added.
+                "topic.metadata.refresh.interval.ms": 5_000,
+                "log_level": 0,
+            })  # fmt: skip
+            try:
+                producer.init_transactions(CALL_TIMEOUT_S)
+            except KafkaException:
+                continue
+            return producer

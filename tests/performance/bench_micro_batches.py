@@ -1,0 +1,167 @@
+"""What a micro-batch takes with one writer beside another, in one run.
+
+    `make bench`, its second part: exactly-once beside at-least-once
+        1 million rows, 2 slots             rows/s, of which at most a tenth may go
+        800 rows, 8 slots                   milliseconds (p50) that a micro-batch takes longer, at most 25
+        800 rows, 8 slots, 2 at a time      the same, where four waves of tasks follow upon each other
+    `make bench-latency`: pykafka beside a writer that discards
+        1 rows, 1 slots                     nearly all is Spark's: it starts a task, two plans and two logs
+        the first batch of a new worker     wall time, the median of fresh processes
+
+A slot is a Spark partition of a micro-batch. Files of parquet, so many a micro-batch that each is a slot, go through a
+Spark session, of as many task slots as are said, to one local broker. A round has a query of each writer write some
+micro-batches, of which the first finds coordinators and starts workers, and does not count. A micro-batch's time is
+Spark's own, `triggerExecution` of its progress: listing files, planning, tasks, commit and both of Spark's logs. After
+each query the topic's end offsets are compared with the rows, and with the control batches of exactly-once.
+
+The first batch: a new process that has pyarrow and Spark's side of the data source already, as every worker has, makes
+the writer and writes one row until the leader has acknowledged it: imports, connection, metadata, producer id. Without
+hypothesis, which tests need and which kio imports wherever it is installed: 0.15 s of CPU that no user's worker
+spends.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from frame import (
+    QUERY_TIMEOUT_S,
+    Bench,
+    arguments,
+    bench,
+    fresh_process,
+    in_turns,
+    link_files,
+    markdown,
+    stopped,
+    write_report,
+)
+from kafka_sink.options.config import EXACTLY_ONCE
+from spark_sessions import A_PARTITION_A_FILE, UNIX_CONF, local_session, make_rows
+
+PARTITIONS, VALUE_BYTES, NEW_PROCESSES, FIRST_BATCH_GOAL_MS = 4, 100, 11, 400
+DISCARD, AT_LEAST_ONCE = "discard", "at-least-once"
+
+_FIRST_BATCH = """\
+import sys, time, pyarrow, pyspark.sql.datasource
+sys.modules["hypothesis"] = None
+from pyspark.sql.types import BinaryType, StructField, StructType
+servers, topic = sys.argv[1:]
+rows = pyarrow.record_batch({"value": pyarrow.array([b"row"])})
+started_s = time.perf_counter()
+from pyspark_pykafka import DefaultSource
+source = DefaultSource({"kafka.bootstrap.servers": servers, "topic": topic})
+source.writer(StructType([StructField("value", BinaryType())]), False).write(iter([rows]))
+print(time.perf_counter() - started_s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One kind of micro-batch: its rows are spread evenly over `slots` files. `at_a_time`: Spark's task slots. `base`
+    and `writer`: what is compared, DISCARD or a guarantee. Goals: most ms more, least part of the rows/s."""
+
+    rows: int
+    slots: int
+    micro_batches: int
+    at_a_time: int
+    base: str = AT_LEAST_ONCE
+    writer: str = EXACTLY_ONCE
+    goal_ms: float = 0
+    goal_rows_per_s: float = 0
+
+    def __str__(self) -> str:
+        waves = "" if self.at_a_time == self.slots else f", {self.at_a_time} at a time"
+        return f"{self.rows:,} rows, {self.slots} slots{waves}"
+
+
+CASES = (
+    Case(1_000_000, 2, micro_batches=3, at_a_time=2, goal_rows_per_s=0.9),
+    Case(800, 8, micro_batches=20, at_a_time=8, goal_ms=25),
+    Case(800, 8, micro_batches=20, at_a_time=2, goal_ms=25),
+)
+ONE_ROW = Case(1, 1, micro_batches=40, at_a_time=1, base=DISCARD, writer=AT_LEAST_ONCE, goal_ms=5)
+
+
+HEAD = "a micro-batch of | beside | its p50 | measured p50 | more | goal | rows/s | goal"
+
+
+def line(name: str, base: str, base_ms: float, ms: float, goal_ms: float, goal_rows_per_s: float = 0) -> str:
+    goal, goal_rate = f"<= {goal_ms:g} ms" if goal_ms else "", f">= {goal_rows_per_s} x" if goal_rows_per_s else ""
+    times = f"{base_ms:.1f} ms | {ms:.1f} ms | {ms - base_ms:.1f} ms"
+    return f"{name} | {base} | {times} | {goal} | {base_ms / ms:.2f} x | {goal_rate}"
+
+
+def micro_batches_ms(spark: SparkSession, on: Bench, case: Case, writer: str, folder: str) -> list[int]:
+    """Run a query over the folder. Return Spark's own times of all micro-batches but the first."""
+    reader = spark.readStream.schema("key BINARY, value BINARY").option("maxFilesPerTrigger", case.slots)
+    (topic,) = on.topics.create(PARTITIONS)
+    to_topic = {"kafka.bootstrap.servers": on.kafka.bootstrap_servers, "topic": topic, "deliveryGuarantee": writer}
+    options: Mapping[str, str] = {"rows": str(case.rows)} if writer == DISCARD else to_topic
+    stream = reader.parquet(folder).writeStream.format(DISCARD if writer == DISCARD else "pykafka").options(**options)
+    stream = stream.option("checkpointLocation", tempfile.mkdtemp(dir=on.folder)).trigger(availableNow=True)
+    query = stream.start()
+    if not query.awaitTermination(QUERY_TIMEOUT_S):
+        raise SystemExit(f"a query did not end within {QUERY_TIMEOUT_S} s")
+    times_ms = [each.durationMs["triggerExecution"] for each in query.recentProgress if each.numInputRows]
+    if len(times_ms) != 1 + case.micro_batches:
+        raise AssertionError(f"{len(times_ms)} micro-batches instead of {1 + case.micro_batches}")
+    # Each slot's random keys reach every partition, and its transaction ends there with a control batch of one record.
+    markers = case.slots * PARTITIONS if writer == EXACTLY_ONCE else 0
+    end, expected = on.topics.row_count([topic], PARTITIONS), (case.rows + markers) * len(times_ms)
+    if writer != DISCARD and end != expected:
+        raise SystemExit(f"{case}, {writer}: the topic ends after {end} offsets instead of {expected}")
+    return times_ms[1:]
+
+
+def measure(on: Bench, case: Case, rounds: int) -> str:
+    """In a folder of the case's own."""
+    scratch = on.folder / str(case).replace(",", "").replace(" ", "-")
+    confs = {**A_PARTITION_A_FILE, UNIX_CONF: True, "sql_files_minPartitionNum": case.slots}
+    with stopped(local_session("micro-batches", f"local[{case.at_a_time}]", scratch, **confs)) as spark:
+        make_rows(spark, scratch / "made", case.rows, VALUE_BYTES, files=case.slots)
+        parts = sorted((scratch / "made").glob("*.parquet"))
+        if len(parts) != case.slots:
+            raise AssertionError(f"{len(parts)} files instead of {case.slots}")
+        folder = str(link_files(parts, scratch / "files", 1 + case.micro_batches))
+        writers, said = (case.base, case.writer), f"{case}: "
+        times_ms = in_turns(writers, rounds, lambda each: micro_batches_ms(spark, on, case, each, folder), said)
+    base_ms, measured_ms = (statistics.median(itertools.chain(*times_ms[each])) for each in writers)
+    return line(str(case), case.base, base_ms, measured_ms, case.goal_ms, case.goal_rows_per_s)
+
+
+def first_batch(on: Bench) -> str:
+    on.kafka.create_topic("first-batch", 4)
+    servers = on.kafka.bootstrap_servers
+    times_s = [fresh_process(_FIRST_BATCH, servers, "first-batch") for _ in range(1 + NEW_PROCESSES)]
+    # The first finds the files of all modules on the disk.
+    median_ms = statistics.median(times_s[1:]) * 1e3
+    return line("the first batch of a new worker", "nothing", 0.0, median_ms, FIRST_BATCH_GOAL_MS)
+
+
+def main() -> None:
+    parser = arguments(__doc__, 5, each="both writers", output="micro_batches.json or latency.json")
+    parser.add_argument("--one-row", action="store_true", help="a micro-batch of one row, and the first batch")
+    options = parser.parse_args()
+    lines = []
+    with bench() as on:
+        if options.one_row:
+            lines.append(first_batch(on))
+        for case in (ONE_ROW,) if options.one_row else CASES:
+            lines.append(measure(on, case, options.rounds))
+            print(markdown(HEAD, lines[-1:]), file=sys.stderr)
+    table = markdown(HEAD, lines)
+    print(table)
+    name = "latency" if options.one_row else "micro_batches"
+    write_report(options.output / f"{name}.json", {"table": table.splitlines()}, on.kafka)
+
+
+if __name__ == "__main__":
+    main()
