@@ -530,6 +530,19 @@ def test_a_network_that_cannot_be_closed_keeps_nobody_waiting(network: Live, mon
     assert isinstance(outcome[0], errors.ProducerClosed)
 
 
+def test_asking_again_ends_with_max_block_ms(network: Live) -> None:
+    producer = network.producer()
+    names = frozenset({"t"})
+    producer.await_topics(names, (), client.monotonic_ms())
+    network.kafka.silent = {0}
+    let_wait(producer, 300)
+    started_ms = client.monotonic_ms()
+    assert producer.await_topics(names, names, started_ms)["t"].partition_count == 1
+    with pytest.raises(errors.BrokersUnreachable):
+        producer.await_topics(names, names, started_ms, ask_again=True)
+    assert 300 <= client.monotonic_ms() - started_ms < 25_000
+
+
 class ScriptedMemory:
     """As an accumulator: `append` says what becomes of rows. Brokers answer whenever it was asked, and at `answer`."""
 

@@ -11,11 +11,13 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from kafka_sink.errors import TokenUnavailable
 from kafka_sink.kafka import oauth
+from kafka_sink.kafka.deadline import within
 from scripted_peers import drips, peer
 from token_endpoint import Idp, body, jwt, token_endpoint
 from waiting import wait_until
@@ -157,6 +159,11 @@ def test_a_name_server_that_does_not_answer_sends_no_credentials(monkeypatch: py
         over.set()
         wait_until(lambda: len(said) == oauth.ATTEMPTS, 30, "both connections to be closed")
     assert said == [b""] * oauth.ATTEMPTS
+
+
+def test_a_call_that_ends_by_a_timeout_of_its_own_keeps_its_words() -> None:
+    with pytest.raises(TimeoutError, match="its own"):
+        within(30, Mock(side_effect=TimeoutError("its own")))
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,8 @@ def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Aws]:
     with served(Aws()) as made:
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"{made.url}/")
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", made.url)
+        # On a busy machine an answer may take longer than the second of botocore, which then asks in its older way.
+        monkeypatch.setenv("AWS_METADATA_SERVICE_TIMEOUT", "30")
         yield made
 
 

@@ -81,6 +81,7 @@ class TestLack:
                 world.poll(timeout_ms=20)
             world.poll(Connected(world.key))
             world.poll(Disconnected(world.key, "gone"))
+        world = World()
         self.fail(world, for_ms=100)
         world.transport.now_ms += 600_000
         assert self.fail(world, for_ms=2_000) is None

@@ -65,6 +65,8 @@ def test_a_wrong_password_of_the_store_and_none_as_in_java() -> None:
             read_jks(content, password)
     # Without a password nothing is verified.
     assert read_jks(changed, None).trusted == (b"ca",)
+    with pytest.raises(DamagedStore, match="longer"):
+        read_jks(STORE + b"x", None)
 
 
 @given(st.data())
