@@ -42,6 +42,24 @@ script = home / (main_class + ".py")
 if script.exists():
     exec(script.read_text())
 """
+pytestmark = pytest.mark.programs
+# A JVM that notes how it was begun, and records on SIGTERM if it was told to.
+RECORDS = """
+import signal
+with (home / "begun").open("a") as begun:
+    print(next((flag for flag in arguments if ".jsa" in flag), "without"), file=begun)
+recorded = next((flag.partition("=")[2] for flag in arguments if "ArchiveClassesAtExit" in flag), None)
+def end(*_):
+    if recorded:
+        Path(recorded).write_text("classes")
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGTERM)
+signal.signal(signal.SIGTERM, end)
+(home / "ready").touch()
+while True:
+    signal.pause()
+"""
+TIMEOUT_SECONDS = 60
 
 
 class FakeJava:
@@ -79,9 +97,6 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeJava:
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     return FakeJava(tmp_path / "java")
-
-
-pytestmark = pytest.mark.programs
 
 
 def dies(saying: str) -> str:
@@ -242,24 +257,6 @@ def test_a_tool_that_fails(java: FakeJava, tmp_path: Path) -> None:
         kafka.close()
 
 
-# A JVM that notes how it was begun, and records on SIGTERM if it was told to.
-RECORDS = """
-import signal
-with (home / "begun").open("a") as begun:
-    print(next((flag for flag in arguments if ".jsa" in flag), "without"), file=begun)
-recorded = next((flag.partition("=")[2] for flag in arguments if "ArchiveClassesAtExit" in flag), None)
-def end(*_):
-    if recorded:
-        Path(recorded).write_text("classes")
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.raise_signal(signal.SIGTERM)
-signal.signal(signal.SIGTERM, end)
-(home / "ready").touch()
-while True:
-    signal.pause()
-"""
-
-
 @pytest.fixture
 def begun(java: FakeJava, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a file with a line for each broker's JVM: its archive options. Brokers answer as soon as they run."""
@@ -306,9 +303,6 @@ def test_a_broker_that_does_not_end_is_killed(java: FakeJava, begun: Path, monke
     java.will("kafka.Kafka", RECORDS.replace("signal.SIGTERM, end", "signal.SIGTERM, signal.SIG_IGN"))
     run_a_cluster(java)
     assert java.archives == []
-
-
-TIMEOUT_SECONDS = 60
 
 
 def broker(*arguments: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:

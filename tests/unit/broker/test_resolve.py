@@ -42,6 +42,24 @@ for name in {names!r}:
 print({says!r})
 sys.exit({status})
 """
+REFUSED = ":: problems summary ::\n:::: ERRORS\n\tServer access error (Connection refused)\n"
+NO_SPACE = "java.io.IOException: No space left on device"
+DEADLINE_SECONDS = 60
+WAIT = "import signal; signal.pause()"
+IGNORE_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
+
+# Starts a command, prints its pid and its leash's, and waits. What it does first is in {prelude}.
+OWNER = """
+import os, subprocess, sys, signal
+from pathlib import Path
+from kafka_sink.broker.process import LeashedProcess
+process = LeashedProcess([sys.executable, "-c", {command!r}], grace_seconds=0.2, remove=Path(sys.argv[1]))
+{prelude}
+leash = subprocess.check_output(["ps", "-o", "ppid=", "-p", str(process.pid)], text=True)
+print(process.pid, int(leash), flush=True)
+signal.pause()
+"""
+FORK = "if os.fork() == 0: signal.pause()"  # holds a copy of the socket to the leash
 
 
 class FakeIvy:
@@ -86,10 +104,6 @@ def test_fetched_once(ivy: FakeIvy, cache: Path, tmp_path: Path) -> None:
     assert (jars / NAMES[0]).exists() and len(ivy.calls) == 2
     with pytest.raises(DirectoryUnusable):
         resolve.resolve_jars(RELEASE, jars / NAMES[0] / "cache", ivy)
-
-
-REFUSED = ":: problems summary ::\n:::: ERRORS\n\tServer access error (Connection refused)\n"
-NO_SPACE = "java.io.IOException: No space left on device"
 
 
 @pytest.mark.parametrize(
@@ -152,24 +166,6 @@ def test_ivy_jar_of_the_installed_pyspark_or_by_glob(tmp_path: Path, monkeypatch
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(IvyNotFound, match="PySpark is not installed"):
         resolve.installed_pyspark()
-
-
-DEADLINE_SECONDS = 60
-WAIT = "import signal; signal.pause()"
-IGNORE_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
-
-# Starts a command, prints its pid and its leash's, and waits. What it does first is in {prelude}.
-OWNER = """
-import os, subprocess, sys, signal
-from pathlib import Path
-from kafka_sink.broker.process import LeashedProcess
-process = LeashedProcess([sys.executable, "-c", {command!r}], grace_seconds=0.2, remove=Path(sys.argv[1]))
-{prelude}
-leash = subprocess.check_output(["ps", "-o", "ppid=", "-p", str(process.pid)], text=True)
-print(process.pid, int(leash), flush=True)
-signal.pause()
-"""
-FORK = "if os.fork() == 0: signal.pause()"  # holds a copy of the socket to the leash
 
 
 def test_a_timeout_ends_it() -> None:

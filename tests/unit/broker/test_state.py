@@ -31,6 +31,16 @@ from kafka_sink.broker.storage import tells_of_full_disk, writing_to
 from scripted_peers import Behaviour, drips, peer, says_nothing
 
 RUNNING = RunningCluster(ProcessIdentity(12, "345"), "4.3.1", 1, "127.0.0.1:21001")
+WAYS = [
+    pytest.param(
+        True, marks=pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here"), id="proc"
+    ),
+    pytest.param(False, marks=pytest.mark.skipif(shutil.which("ps") is None, reason="no ps here"), id="ps"),
+]
+ONE = [Node(1, 21001, 21002)]
+THREE = [Node(1, 21001, 21002), Node(2, 21003, 21004), Node(3, 21005, 21006)]
+# CreateTopics v3: correlation id, throttle time, one topic: its name, and behind it error and message.
+CREATED = b"\0\0\0\x01" + b"\0\0\0\0" + b"\0\0\0\x01" + b"\0\x01t"
 
 
 @pytest.mark.parametrize(
@@ -114,14 +124,6 @@ def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o600}
-
-
-WAYS = [
-    pytest.param(
-        True, marks=pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here"), id="proc"
-    ),
-    pytest.param(False, marks=pytest.mark.skipif(shutil.which("ps") is None, reason="no ps here"), id="ps"),
-]
 
 
 @pytest.mark.parametrize("by_proc", WAYS)
@@ -219,10 +221,6 @@ def java_that_says(text: str, folder: Path) -> Path:
     return java
 
 
-ONE = [Node(1, 21001, 21002)]
-THREE = [Node(1, 21001, 21002), Node(2, 21003, 21004), Node(3, 21005, 21006)]
-
-
 def test_a_node_of_three_and_internal_topics_that_fit_the_cluster() -> None:
     expected = {
         "process.roles": "broker,controller", "node.id": "2", "log.dirs": "/data/2",
@@ -279,10 +277,6 @@ def answers(answer: bytes) -> Behaviour:
 
 def sized(body: bytes, cut: int = 0) -> bytes:
     return (len(body) + cut).to_bytes(4, "big") + body
-
-
-# CreateTopics v3: correlation id, throttle time, one topic: its name, and behind it error and message.
-CREATED = b"\0\0\0\x01" + b"\0\0\0\0" + b"\0\0\0\x01" + b"\0\x01t"
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,9 @@ from kafka_sink.options.table import OPTIONS, REFUSED
 
 OK, FAILED, WRONG_USAGE = 0, 1, 2
 SERVERS = ("--option", "kafka.bootstrap.servers=b:9092")
+SOURCES = {"pyspark/__init__.py": "x = 1\n", "pyspark/daemon.py": "x = 2\n", "pyspark/py.typed": ""}
+QUERY = "7e1c"
+METADATA = '{"batchWatermarkMs":0,"conf":{"a":"b"}}'
 
 
 @pytest.fixture
@@ -136,9 +139,6 @@ def test_errors_name_no_page_that_pip_does_not_install() -> None:
     assert "`pykafka explain`" in str(UnknownOption(option="x"))
 
 
-SOURCES = {"pyspark/__init__.py": "x = 1\n", "pyspark/daemon.py": "x = 2\n", "pyspark/py.typed": ""}
-
-
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     library = tmp_path / "pyspark" / "python" / "lib"
@@ -226,9 +226,6 @@ def test_a_process_knows_that_it_compiles(archive: Path, monkeypatch: pytest.Mon
         assert compiles_pyspark() is compiles
 
 
-QUERY = "7e1c"
-
-
 def checkpoint_in(folder: Path, **logs: dict[str, str]) -> Path:
     for log, files in logs.items():
         (folder / log).mkdir(parents=True)
@@ -268,9 +265,6 @@ def test_a_location_that_cannot_be_opened_and_a_folder_without_a_query_are_oserr
     for location in ("gopher://a/b", "hdfs://a b/c", "s3a://"):
         with pytest.raises(OSError):
             checkpoint.read_checkpoint(location)
-
-
-METADATA = '{"batchWatermarkMs":0,"conf":{"a":"b"}}'
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,20 @@ AT_MS = 1_760_000_000_000
 SERVERS = ("--bootstrap-servers", "b:9092")
 SAME = "--bootstrap-servers b:9092 --prefix orders --commit-topic commits"
 DENIED = "WriteTxnMarkers was refused: CLUSTER_AUTHORIZATION_FAILED"
+WHOLE = {0: Marker(4, "q", "f"), 1: Marker(4, "q", "g")}
+HANGING = Hanging("t", 2, "orders.1", Ids(101, 3), 17, 0)
+FORGED = "ord$(touch x)\norders: \x1b[2J\u202e"
+OPEN_JSON = {
+    "transactional_id": "orders.0", "slot": 0, "producer_id": 100, "producer_epoch": 7, "state": "Ongoing",
+    "prepared": True, "decided": True, "start_time_ms": AT_MS, "timeout_ms": 60_000,
+    "holds": [
+        {"topic": "t", "partition": 0, "start_offset": 40}, {"topic": "u", "partition": 0, "start_offset": None},
+    ],
+}  # fmt: skip
+HANGING_JSON = {
+    "transactional_id": "orders.1", "producer_id": 101, "producer_epoch": 3, "topic": "t", "partition": 2,
+    "start_offset": 17, "committed": True,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -141,10 +155,6 @@ def found(
     return SinkTransactions(SINK, {}, decision, markers, open_ones, hanging, unknown, {})
 
 
-WHOLE = {0: Marker(4, "q", "f"), 1: Marker(4, "q", "g")}
-HANGING = Hanging("t", 2, "orders.1", Ids(101, 3), 17, 0)
-
-
 def test_an_error_of_the_cluster_is_told_and_the_connections_closed(
     ran: Ran, kafka: ScriptedKafka, network: ScriptedNetwork, run: Run
 ) -> None:
@@ -176,9 +186,6 @@ def test_a_table_for_who_is_on_call(ran: Ran, run: Run, monkeypatch: pytest.Monk
         "start aborts them, or the brokers do, 60 s after they began. To abort them now:",
         f"    pykafka transactions abort {SAME}",
     ]
-
-
-FORGED = "ord$(touch x)\norders: \x1b[2J\u202e"
 
 
 def test_sinks_that_are_well_are_listed(ran: Ran, run: Run) -> None:
@@ -403,19 +410,6 @@ def test_status_shows_the_sink_if_the_sources_are_not_known(
     assert told["sources"] is None and "'hidden'" in told["sources_error"]
     (folder / "offsets" / "0").write_text("v9")
     assert "Sources: the checkpoint's offsets cannot be read: " in run(*line)
-
-
-OPEN_JSON = {
-    "transactional_id": "orders.0", "slot": 0, "producer_id": 100, "producer_epoch": 7, "state": "Ongoing",
-    "prepared": True, "decided": True, "start_time_ms": AT_MS, "timeout_ms": 60_000,
-    "holds": [
-        {"topic": "t", "partition": 0, "start_offset": 40}, {"topic": "u", "partition": 0, "start_offset": None},
-    ],
-}  # fmt: skip
-HANGING_JSON = {
-    "transactional_id": "orders.1", "producer_id": 101, "producer_epoch": 3, "topic": "t", "partition": 2,
-    "start_offset": 17, "committed": True,
-}  # fmt: skip
 
 
 @pytest.fixture

@@ -33,6 +33,16 @@ from scripted_kafka import advertises, scripted
 from scripted_peers import Behaviour, peer, says_nothing
 
 NOWHERE = "nowhere.invalid"
+PARTITION = {"error_code": 0, "partition_index": 0, "leader_id": 7, "replica_nodes": [7], "isr_nodes": [7]}
+THERE = {"error_code": 0, "name": "t", "partitions": [PARTITION], "topic_authorized_operations": 1 << 3 | 1 << 4}
+MISSING = {"error_code": 3, "name": "t", "partitions": []}
+PRODUCER_ID = InitProducerIdRequest(1)
+CREATE = CreateTopicsRequest("t", 1, 1)
+UNREACHABLE = BrokersUnreachable(bootstrap_servers="b:9092", waited_ms=5, last_error="b:9092: Connection refused")
+WELL = Verdict("dns", "kafka-1:9092", ok("10.0.0.1"))
+WARNED = Verdict("replication", "topic t", warning("replication factor 1", "raise it"))
+BROKEN = Verdict("tcp", "kafka-1:9092", failed("refused", "check the <port>"))
+PASSED_OVER = Verdict("tls", "kafka-1:9092", skipped("because of tcp"))
 
 
 def config(*ports: int, **more: str) -> SinkConfig:
@@ -109,13 +119,6 @@ def test_a_cluster_that_answers_no_more(monkeypatch: pytest.MonkeyPatch) -> None
     assert found["write acl"].found == "because of topic"
     assert found["transaction timeout"].status is Status.SKIPPED
     assert "was not reached" in found["transaction timeout"].found
-
-
-PARTITION = {"error_code": 0, "partition_index": 0, "leader_id": 7, "replica_nodes": [7], "isr_nodes": [7]}
-THERE = {"error_code": 0, "name": "t", "partitions": [PARTITION], "topic_authorized_operations": 1 << 3 | 1 << 4}
-MISSING = {"error_code": 3, "name": "t", "partitions": []}
-PRODUCER_ID = InitProducerIdRequest(1)
-CREATE = CreateTopicsRequest("t", 1, 1)
 
 
 def said(*topics: dict[str, object]) -> tuple[Request, dict[str, object]]:
@@ -226,9 +229,6 @@ def test_a_read_skips_what_needs_a_cluster_without_one(options: dict[str, str]) 
     assert "group acl" not in findings(examine_read(of_a_read(**options)))
 
 
-UNREACHABLE = BrokersUnreachable(bootstrap_servers="b:9092", waited_ms=5, last_error="b:9092: Connection refused")
-
-
 def of_a_write() -> SinkConfig:
     return sink_config({"kafka.bootstrap.servers": "b:9092", "topic": "t"})
 
@@ -291,12 +291,6 @@ def test_all_that_follows_names_the_first_cause(step: str, status: Status) -> No
     assert because_of(STEPS["in-sync replicas"], [Verdict("settings", "t", ok("")), cause]) is cause
 
 
-WELL = Verdict("dns", "kafka-1:9092", ok("10.0.0.1"))
-WARNED = Verdict("replication", "topic t", warning("replication factor 1", "raise it"))
-BROKEN = Verdict("tcp", "kafka-1:9092", failed("refused", "check the <port>"))
-PASSED_OVER = Verdict("tls", "kafka-1:9092", skipped("because of tcp"))
-
-
 def test_the_table_and_the_document() -> None:
     assert repr(Report((WELL, BROKEN, PASSED_OVER, WARNED))) == (
         "VERDICT  STEP         WHERE         FOUND\n"
@@ -309,6 +303,9 @@ def test_the_table_and_the_document() -> None:
         "\n"
         "1 OK, 1 WARNING, 1 FAILED, 1 SKIPPED"
     )
+    assert repr(Report(())).splitlines()[0].split() == ["VERDICT", "STEP", "WHERE", "FOUND"]
+    html = Report((WELL, BROKEN))._repr_html_()
+    assert html.count("<tr>") == 3 and "<td>check the &lt;port&gt;</td>" in html and "1 OK, 1 FAILED" in html
     document = Report((WELL, BROKEN)).document()
     assert (document["ok"], document["counts"]) == (False, {"OK": 1, "WARNING": 0, "FAILED": 1, "SKIPPED": 0})
     assert document["verdicts"][1] == {
@@ -327,11 +324,3 @@ def test_what_executors_saw_comes_back_as_it_was_with_whence() -> None:
     lines = repr(Report((WELL,)) + Report(from_there)).splitlines()
     assert lines[0].split() == ["VERDICT", "FROM", "STEP", "WHERE", "FOUND"]
     assert [line.split()[:3] for line in lines[1:3]] == [["OK", "driver", "dns"], ["FAILED", "worker-7", "tcp"]]
-
-
-def test_the_html_is_the_table_escaped() -> None:
-    html = Report((WELL, BROKEN))._repr_html_()
-    assert html.count("<tr>") == 3
-    assert "<td>check the &lt;port&gt;</td>" in html
-    assert "1 OK, 1 FAILED" in html
-    assert repr(Report(())).splitlines()[0].split() == ["VERDICT", "STEP", "WHERE", "FOUND"]

@@ -26,6 +26,14 @@ NONE, UNKNOWN, NO_LEADER, LOADING, INVALID_NAME = 0, 3, 5, 14, 17
 TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED = 29, 30, 31
 EXISTS, BAD_FACTOR, BAD_CONFIG, POLICY, NO_MAPPING, ID_DENIED = 36, 38, 40, 44, 49, 53
 READ, WRITE, DESCRIBE = 1 << 3, 1 << 4, 1 << 8
+WEEK_MINUTES, WEEK_MS = "10080", "604800000"
+CONFIG = sink_config({"kafka.bootstrap.servers": "b:9092", "topic": "t"})
+SAFE = {MIN_ISR: "2", UNCLEAN: "false"}
+EVERYTHING = {api.key: (0, api.max_version) for api in APIS}
+# As brokers of 2.1.1 and 2.8.2 told them, as far as it matters here.
+KAFKA_2_1 = {0: (0, 7), 3: (0, 7), 18: (0, 2), 22: (0, 1), 10: (0, 2), 9: (0, 5)}
+KAFKA_2_8 = KAFKA_2_1 | {0: (0, 9), 3: (0, 11), 18: (0, 3), 22: (0, 4), 10: (0, 3), 9: (0, 7), 61: (0, 0)}
+DRIVER = Interpreter("/venv/bin/python", "3.11.7", "0.1.0", "/venv/lib", "compiled")
 
 
 def config(**more: str) -> SinkConfig:
@@ -200,9 +208,6 @@ def test_a_secret_among_the_settings_is_shown_by_neither_side() -> None:
     assert "hunter2" not in repr(wanted)
 
 
-WEEK_MINUTES, WEEK_MS = "10080", "604800000"
-
-
 def test_how_long_brokers_remember_what_is_committed() -> None:
     for offsets_minutes, ids_ms, status, words in (
         (WEEK_MINUTES, WEEK_MS, OK, "offsets.retention.minutes=10080, transactional.id.expiration.ms=604800000"),
@@ -218,10 +223,6 @@ def test_how_long_brokers_remember_what_is_committed() -> None:
         finding = judging.retention(offsets_minutes, ids_ms, 900_000)
         assert finding.status is status
         assert words in finding.found + finding.remedy
-
-
-CONFIG = sink_config({"kafka.bootstrap.servers": "b:9092", "topic": "t"})
-SAFE = {MIN_ISR: "2", UNCLEAN: "false"}
 
 
 def state_topic(name: str, replicas: int = 3, code: int = 0) -> TopicMetadata:
@@ -249,12 +250,6 @@ def test_topics_of_state() -> None:
             assert "DESCRIBE_CONFIGS" in finding.remedy
         if status is WARNING:
             assert f"3 replicas, {MIN_ISR}=2 and {UNCLEAN}=false" in finding.remedy
-
-
-EVERYTHING = {api.key: (0, api.max_version) for api in APIS}
-# As brokers of 2.1.1 and 2.8.2 told them, as far as it matters here.
-KAFKA_2_1 = {0: (0, 7), 3: (0, 7), 18: (0, 2), 22: (0, 1), 10: (0, 2), 9: (0, 5)}
-KAFKA_2_8 = KAFKA_2_1 | {0: (0, 9), 3: (0, 11), 18: (0, 3), 22: (0, 4), 10: (0, 3), 9: (0, 7), 61: (0, 0)}
 
 
 def test_a_release_is_told_by_the_newest_request() -> None:
@@ -303,9 +298,6 @@ def test_exactly_once_names_what_is_missing_and_where(is_wanted: bool) -> None:
     lacks = "ListTransactions 0 to 2 (Kafka 3.0; finds what an earlier run left open (KIP-664)): it has none"
     assert lacks in found.found
     assert ("deliveryGuarantee=at-least-once" in found.remedy) is is_wanted
-
-
-DRIVER = Interpreter("/venv/bin/python", "3.11.7", "0.1.0", "/venv/lib", "compiled")
 
 
 def test_a_process_knows_its_python_and_why_it_has_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,9 @@ WHOLE = Attempt("kafka-1", 9092, ("10.0.0.1", "10.0.0.2"), "10.0.0.2:9092", "TLS
 
 
 PLAIN = "PLAIN as 'alice': "
+STEP_TIMEOUT_S = 0.3
+# Peers that send single bytes do so for 15 s, and a busy machine takes its time.
+IN_TIME_S = 10
 
 
 def refused(reason: str, mechanism: str = "PLAIN", user: str = "alice", remedy: str = "") -> Failure:
@@ -143,11 +146,6 @@ def test_whose_fault_it_is_and_whether_another_bootstrap_server_makes_up_for_it(
     (status,) = (each.status for each in verdicts if each.status in (FAILED, WARNING))
     # A wrong certificate or password ends a write, even if other brokers answer.
     assert status is (FAILED if step in ("tls", "sasl") else WARNING)
-
-
-STEP_TIMEOUT_S = 0.3
-# Peers that send single bytes do so for 15 s, and a busy machine takes its time.
-IN_TIME_S = 10
 
 
 @pytest.fixture(autouse=True)

@@ -28,6 +28,8 @@ from kafka_sink.spark import source
 from kafka_sink.spark.source import KafkaDataSource, register_source, source_with
 from kafka_sink.spark.tally import Tally
 
+KEYED = {"key": None, "value": None}
+
 
 def said(topic: str | None = "orders", *, exactly_once: bool = False, **words: Any) -> dict[str, str]:
     options = words.pop("options", {})
@@ -165,9 +167,6 @@ def test_json_is_told_to_keep_microseconds(monkeypatch: pytest.MonkeyPatch) -> N
     columns.staged(frame, ColumnArguments(value="json"), Framing(topic="t"))
     assert {name: text.count("S") for name, text in told.items()} == {"timestampFormat": 6, "timestampNTZFormat": 6}
     assert "timeZone" not in told, "the session's"
-
-
-KEYED = {"key": None, "value": None}
 
 
 def config(**options: str) -> SinkConfig:

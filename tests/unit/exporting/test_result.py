@@ -26,6 +26,12 @@ from kafka_sink.options.config import SinkConfig, sink_config
 from kafka_sink.verification.receipt_file import columns_of, relative_path
 
 PARTITIONS = (PartitionOffsets("t", 0, 9_000, 5, 9_004, 2, 60_000), PartitionOffsets("t", 2, 1, None, None, 1, 90))
+NAMED = {"receiptName": "orders-1"}
+VERSION = {"deliveryGuarantee": "exactly-once", "txnAppId": "orders", "txnVersion": "5"}
+# Nobody is asked where the file is on the same machine.
+NO_SPARK: Any = None
+AT_LEAST_ONCE = {"kafka.bootstrap.servers": "a:1", "topic": "t"}
+EXACTLY_ONCE = {**AT_LEAST_ONCE, "deliveryGuarantee": "exactly-once"}
 
 
 def run(topic: str | None, partition: int | None, base_offset: int | None, count: int, **more: Any) -> dict[str, Any]:
@@ -69,14 +75,12 @@ def test_it_says_what_became_of_bad_rows_and_where_the_file_is() -> None:
         "9,001 rows, at-least-once, in 1.25 s; 3 bad rows dropped; 8 bad rows in the dead-letter topic; "
         "receipt: /data/r.parquet"
     )
-
-
-def test_rows_without_a_receipt_are_not_taken_for_lost_or_new() -> None:
+    # Rows without a receipt are not taken for lost or new.
     told = receipt(rows=None)
     assert told.written is None
     assert "all rows were written" in str(told) and "no receipt" in str(told)
-    told = "nothing was written: this txnVersion or a later one was written before"
-    assert str(receipt(rows=None, was_written_before=True)) == told
+    nothing = "nothing was written: this txnVersion or a later one was written before"
+    assert str(receipt(rows=None, was_written_before=True)) == nothing
     assert "now or before" in str(receipt(rows=None, was_written_before=None))
 
 
@@ -113,10 +117,6 @@ def test_a_notebook_gets_a_table_in_which_nothing_is_markup() -> None:
     Tags().feed(receipt(partitions=(PartitionOffsets(harmful, 0, 1, 0, 0, 1, 1),), path=harmful)._repr_html_())
     assert tags == {"table", "thead", "tbody", "tr", "th", "td", "p"}
     assert "".join(text).count(harmful) == 2
-
-
-NAMED = {"receiptName": "orders-1"}
-VERSION = {"deliveryGuarantee": "exactly-once", "txnAppId": "orders", "txnVersion": "5"}
 
 
 def file(rows: int) -> pa.Table:
@@ -204,10 +204,6 @@ def test_an_unreadable_file_leaves_open_if_a_version_was_passed_over(export: Any
     assert "is written, now or before" in receipt.summary
 
 
-# Nobody is asked where the file is on the same machine.
-NO_SPARK: Any = None
-
-
 def config(**options: str) -> SinkConfig:
     return sink_config({"kafka.bootstrap.servers": "a:1", "topic": "t", **options})
 
@@ -234,10 +230,6 @@ def test_a_folder_that_was_asked_for_stays_and_two_exports_into_it_are_told_apar
         put(Path(one.path), runs)
         assert one.read(NO_SPARK).equals(runs)
     assert tmp_path.is_dir()
-
-
-AT_LEAST_ONCE = {"kafka.bootstrap.servers": "a:1", "topic": "t"}
-EXACTLY_ONCE = {**AT_LEAST_ONCE, "deliveryGuarantee": "exactly-once"}
 
 
 class SparksWriter:

@@ -22,6 +22,12 @@ from kafka_sink.monitoring.micro_batch import BadRows, Read, Run, Totals, Writte
 from kafka_sink.options.config import sink_config
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
+READ_BACK = ("--bootstrap-servers", "localhost:9092", "--topic", "t")
+RECEIPTS = {
+    TopicPartition("t", 10): PartitionOffsets("t", 10, 5, None, None, 1, 99),
+    TopicPartition("t", 2): PartitionOffsets("t", 2, 12_345, 0, 12_400, 3, 1_250_000),
+}
+OF_A_TRANSFORMATION = ["--subscribe", "in", "--topic", "out", "--checkpoint", "c", "--available-now"]
 
 
 class Frame:
@@ -101,9 +107,6 @@ def test_the_number_of_partitions_is_asked_for_once_and_only_if_it_is_wanted() -
     )  # fmt: skip
 
 
-READ_BACK = ("--bootstrap-servers", "localhost:9092", "--topic", "t")
-
-
 @pytest.mark.parametrize(
     ("job", "arguments", "message"),
     [
@@ -128,12 +131,6 @@ def test_a_wrong_command_line(capsys: pytest.CaptureFixture[str], job: Any, argu
     assert message in capsys.readouterr().err
 
 
-RECEIPTS = {
-    TopicPartition("t", 10): PartitionOffsets("t", 10, 5, None, None, 1, 99),
-    TopicPartition("t", 2): PartitionOffsets("t", 2, 12_345, 0, 12_400, 3, 1_250_000),
-}
-
-
 def test_the_summary_has_a_line_a_partition_in_order_and_a_total() -> None:
     assert export_to_kafka.summary(RECEIPTS) == [
         "topic  partition  records     offsets   bytes",
@@ -142,9 +139,6 @@ def test_the_summary_has_a_line_a_partition_in_order_and_a_total() -> None:
         "total          2   12,350              1.3 MB",
     ]
     assert export_to_kafka.summary({})[-1].split() == ["total", "0", "0", "0", "B"]
-
-
-OF_A_TRANSFORMATION = ["--subscribe", "in", "--topic", "out", "--checkpoint", "c", "--available-now"]
 
 
 def source(*arguments: str) -> dict[str, str]:

@@ -43,6 +43,7 @@ from kafka_sink.monitoring.transactions import OpenOfSink, OpenTransactions, Tra
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
 
 DASHBOARD = Path(__file__).resolve().parents[3] / "conf" / "grafana.json"
+OPTIONS = {"kafka.bootstrap.servers": "localhost:9092"}
 
 
 def samples(text: str) -> dict[tuple[str, str, str], float]:
@@ -223,9 +224,6 @@ def test_counters_add_up_and_durations_are_a_histogram() -> None:
     duration = points["pykafka.micro_batch.duration", ""]
     assert (duration.count, duration.sum) == (2, 3.0)
     assert points["pykafka.write.duration", ""].sum == 2.0
-
-
-OPTIONS = {"kafka.bootstrap.servers": "localhost:9092"}
 
 
 @pytest.fixture

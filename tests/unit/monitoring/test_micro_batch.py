@@ -32,6 +32,13 @@ ONE = MicroBatch(
     query="orders", batch_id=42, input_row_count=1_200_000, duration_ms=1_250, write_ms=1_000, ended_s=1_700_000_000.0,
     written=Written({"b": Totals(800_000, 600, 64_000_000), "a": Totals(200_000, 200, 16_000_000)}),
 )  # fmt: skip
+RECEIPTS = (
+    PartitionOffsets("t", 0, 2, 3, 4, 1, 50),
+    PartitionOffsets("t", 1, 1, None, None, 1, 10),
+    PartitionOffsets("u", 0, 5, 0, 4, 2, 70),
+)
+TOPICS = {"t": Totals(3, 2, 60), "u": Totals(5, 2, 70)}
+RUN = Run("a query", "run", 7)
 
 
 def test_a_line_says_what_was_read_and_what_the_leaders_have() -> None:
@@ -78,14 +85,6 @@ def test_a_line_is_one_whatever_names_have_and_names_a_few_topics() -> None:
     many = Written({f"t{number:02}": Totals(1, 1, 1) for number in range(20)})
     assert "by t00, t01, t02, t03, t04, t05, t06, t07, others in" in str(replace(ONE, written=many))
     assert "by t, others in" in str(replace(ONE, written=Written({OTHER: Totals(1, 1, 1), "t": Totals(1, 1, 1)})))
-
-
-RECEIPTS = (
-    PartitionOffsets("t", 0, 2, 3, 4, 1, 50),
-    PartitionOffsets("t", 1, 1, None, None, 1, 10),
-    PartitionOffsets("u", 0, 5, 0, 4, 2, 70),
-)
-TOPICS = {"t": Totals(3, 2, 60), "u": Totals(5, 2, 70)}
 
 
 def session(made: list[tuple[Accumulator[Any], Any]]) -> Any:
@@ -251,9 +250,6 @@ def test_without_watchers_it_prints_a_line(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(listener, "ProgressLine", lambda: ProgressLine(again))
     ProgressListener(make_tally()).onQueryProgress(event())
     assert again.getvalue() == file.getvalue()
-
-
-RUN = Run("a query", "run", 7)
 
 
 def leave(folder: Path, *runs: tuple[str | None, int, int], retries: int = 0, dropped: int = 0) -> Path:

@@ -32,6 +32,24 @@ from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.text.topic_name import LONGEST
 
 COLUMNS = st.sets(st.sampled_from(["key", "topic", "partition", "headers", "timestamp"])).map(lambda s: s | {"value"})
+MILD = Given(b"v", b"k", "t", 0, (("h", b"1"),), 1_000)
+
+
+OTHERS = [
+    replace(MILD, timestamp=-1), replace(MILD, timestamp=-2), replace(MILD, timestamp=-1_000),
+    replace(MILD, timestamp=None), replace(MILD, topic=None), replace(MILD, topic=""),
+    replace(MILD, partition=-1), replace(MILD, partition=99),
+    replace(MILD, headers=((None, b"1"),)), replace(MILD, headers=((None, b"2"),)),
+    replace(MILD, headers=((None, None),)), replace(MILD, headers=(("h", b"1"), (None, b"1"))),
+    replace(MILD, headers=((b"\xfd", b"1"),)), replace(MILD, headers=((b"\xfe", b"1"),)),
+    replace(MILD, topic=b"\xfd"), replace(MILD, topic=b"\xfe"), replace(MILD, topic="t\n"),
+    replace(MILD, headers=((None, b"1"), ("h", b"1"))), replace(MILD, headers=((None, b"1"),), timestamp=-1),
+]  # fmt: skip
+ORIGINS = st.builds(
+    Origin, query_id=st.sampled_from([None, "a query"]), batch_id=st.sampled_from([None, 0, 7]),
+    slot=st.integers(0, 3), topic=st.sampled_from([None, "of the option"]),
+)  # fmt: skip
+ENTRY = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
 
 def refused(batch: pa.RecordBatch, *, topic_option: bool) -> str | None:
@@ -67,21 +85,6 @@ def fingerprint(batch: pa.RecordBatch) -> str:
     of = Fingerprint()
     of.update(columns_for_fingerprint(batch, now_ms=5))
     return of.digest()
-
-
-MILD = Given(b"v", b"k", "t", 0, (("h", b"1"),), 1_000)
-
-
-OTHERS = [
-    replace(MILD, timestamp=-1), replace(MILD, timestamp=-2), replace(MILD, timestamp=-1_000),
-    replace(MILD, timestamp=None), replace(MILD, topic=None), replace(MILD, topic=""),
-    replace(MILD, partition=-1), replace(MILD, partition=99),
-    replace(MILD, headers=((None, b"1"),)), replace(MILD, headers=((None, b"2"),)),
-    replace(MILD, headers=((None, None),)), replace(MILD, headers=(("h", b"1"), (None, b"1"))),
-    replace(MILD, headers=((b"\xfd", b"1"),)), replace(MILD, headers=((b"\xfe", b"1"),)),
-    replace(MILD, topic=b"\xfd"), replace(MILD, topic=b"\xfe"), replace(MILD, topic="t\n"),
-    replace(MILD, headers=((None, b"1"), ("h", b"1"))), replace(MILD, headers=((None, b"1"),), timestamp=-1),
-]  # fmt: skip
 
 
 @given(ROWS)
@@ -127,12 +130,6 @@ def test_topics_are_named_by_rows_that_may_have_been_sent(rows: list[Given], typ
     batch = batch_of(rows, types, ALL)
     sent = [number for number in range(len(rows)) if refused(batch.slice(number, 1), topic_option=False) is None]
     assert named_topics(batch) == {rows[number].topic for number in sent}
-
-
-ORIGINS = st.builds(
-    Origin, query_id=st.sampled_from([None, "a query"]), batch_id=st.sampled_from([None, 0, 7]),
-    slot=st.integers(0, 3), topic=st.sampled_from([None, "of the option"]),
-)  # fmt: skip
 
 
 def expected(row: Given, reason: Reason, number: int, size: int, origin: Origin, left_out: LeftOut) -> Any:
@@ -189,9 +186,6 @@ def test_rows_of_a_value_alone_and_what_is_no_topics_name() -> None:
     rows = plain(pa.record_batch({"value": pa.array(["v"]), "topic": pa.array(["é" * 1_000_000])}))
     ((_, _, headers),) = letters_of(rows, [Reason.PartitionOutOfRange], [0], [0], Origin(None, None, 0), [0])
     assert dict(headers)["pykafka.topic"].decode() == "é" * LONGEST
-
-
-ENTRY = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
 
 def columns_of(

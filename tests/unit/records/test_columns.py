@@ -23,16 +23,6 @@ FULL_SCHEMA = {
     "value": pa.binary(), "key": pa.string(), "topic": pa.string(), "partition": pa.int32(), "headers": HEADERS,
     "timestamp": pa.timestamp("us", "Europe/Berlin"),
 }  # fmt: skip
-
-
-def columns_of(**columns: pa.Array) -> RecordColumns:
-    return RecordColumns.from_arrow(pa.RecordBatch.from_pydict(columns), now_ms=NOW_MS)
-
-
-def with_value(n: int, **columns: pa.Array) -> RecordColumns:
-    return columns_of(value=pa.array([b"v"] * n, pa.binary()), **columns)
-
-
 BYTES_TYPES = [pa.binary(), pa.large_binary(), pa.binary_view(), pa.string(), pa.large_string(), pa.string_view()]
 ACCEPTED = {
     ("value", "key"): [
@@ -54,13 +44,6 @@ ACCEPTED = {
         pa.dictionary(pa.int32(), pa.timestamp("us", "UTC")),
     ],
 }  # fmt: skip
-
-
-def test_accepted_types() -> None:
-    for name, arrow_type in ((name, each) for names, types in ACCEPTED.items() for name in names for each in types):
-        check_schema(pa.schema({**FULL_SCHEMA, name: arrow_type}), topic_option=False)
-
-
 REFUSED = [
     ("value", pa.int64()), ("value", pa.struct([("a", pa.string())])), ("value", pa.bool_()),
     ("value", pa.decimal128(10, 2)), ("value", pa.dictionary(pa.int32(), pa.int64())),
@@ -74,6 +57,32 @@ REFUSED = [
     ("headers", pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))), ("timestamp", pa.int64()),
     ("timestamp", pa.date32()), ("timestamp", pa.dictionary(pa.int32(), pa.int64())), ("timestamp", pa.string()),
 ]  # fmt: skip
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECONDS = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 30)).map(
+    lambda moment: (moment.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
+)
+ZONES = st.sampled_from([None, "UTC", "Asia/Tokyo", "-07:30"])
+LARGE_HEADERS = pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))
+VIEW_HEADERS = pa.list_(pa.struct([("key", pa.string_view()), ("value", pa.binary_view())]))
+KEY_TYPES = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
+TEXTS = st.lists(st.one_of(st.none(), st.text(max_size=20)), min_size=1, max_size=20)
+LONG = "long " * 2000
+SHARED = pa.array([LONG, "s"])
+# Views of 1,000 rows on one buffer: length, the first four bytes, buffer 0, offset 0.
+VIEWS = np.array([[10_000, 0x676E6F6C, 0, 0], [1, ord("s"), 0, 0]] * 500, "<i4")
+
+
+def columns_of(**columns: pa.Array) -> RecordColumns:
+    return RecordColumns.from_arrow(pa.RecordBatch.from_pydict(columns), now_ms=NOW_MS)
+
+
+def with_value(n: int, **columns: pa.Array) -> RecordColumns:
+    return columns_of(value=pa.array([b"v"] * n, pa.binary()), **columns)
+
+
+def test_accepted_types() -> None:
+    for name, arrow_type in ((name, each) for names, types in ACCEPTED.items() for name in names for each in types):
+        check_schema(pa.schema({**FULL_SCHEMA, name: arrow_type}), topic_option=False)
 
 
 @pytest.mark.parametrize(("name", "arrow_type"), REFUSED)
@@ -144,13 +153,6 @@ def test_a_partition_of_minus_one_is_not_a_null(arrow_type: pa.DataType) -> None
     assert columns.partition_is_set.tolist() == [True, False, True]
 
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECONDS = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 30)).map(
-    lambda moment: (moment.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
-)
-ZONES = st.sampled_from([None, "UTC", "Asia/Tokyo", "-07:30"])
-
-
 @given(st.lists(st.one_of(st.none(), MICROSECONDS), max_size=20), ZONES)
 def test_microseconds_round_down_whatever_the_zone(ticks: list[int | None], zone: str | None) -> None:
     padded = pa.array([-5, *ticks], pa.int64()).cast(pa.timestamp("us", zone)).slice(1)
@@ -192,10 +194,6 @@ def test_what_lies_under_a_null_is_neither_a_time_nor_a_header() -> None:
     assert rows_of_headers(columns) == [[(b"0", b"v")], [], [(b"3", b"v")]]
 
 
-LARGE_HEADERS = pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))
-VIEW_HEADERS = pa.list_(pa.struct([("key", pa.string_view()), ("value", pa.binary_view())]))
-
-
 def rows_of_headers(columns: RecordColumns) -> list[list[tuple[bytes, bytes | None]]]:
     headers = columns.headers
     entries = list(zip(headers.key.to_pylist(), headers.value.to_pylist(), strict=True))
@@ -220,9 +218,6 @@ def test_a_null_key_or_entry_is_a_bad_row(bad_entry: dict[str, bytes | None] | N
         with_value(2, headers=headers)
     # ... but not a row that the slice leaves out.
     assert rows_of_headers(with_value(1, headers=headers.slice(0, 1))) == [[(b"k", b"v")]]
-
-
-KEY_TYPES = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
 
 
 def is_utf8(text: bytes) -> bool:
@@ -282,9 +277,6 @@ def dictionary_of(array: pa.Array, arrow_type: pa.DataType = None) -> pa.Diction
     return pa.DictionaryArray.from_arrays(indices, values.cast(arrow_type or array.type))
 
 
-TEXTS = st.lists(st.one_of(st.none(), st.text(max_size=20)), min_size=1, max_size=20)
-
-
 @given(TEXTS, st.sampled_from(BYTES_TYPES), st.integers(0, 3), st.booleans())
 def test_a_dictionary_changes_nothing(
     texts: list[str | None], arrow_type: pa.DataType, skipped: int, without_nulls_in_it: bool
@@ -310,12 +302,6 @@ def test_dictionaries_of_partitions_and_timestamps_and_bytes_of_a_fixed_size() -
     assert columns.timestamp_ms.tolist() == [5, 7, NOW_MS]
     array = pa.array([b"cut!", b"four", None, b"wide"], pa.binary(4)).slice(1)
     assert columns_of(value=array).value.to_pylist() == [b"four", None, b"wide"]
-
-
-LONG = "long " * 2000
-SHARED = pa.array([LONG, "s"])
-# Views of 1,000 rows on one buffer: length, the first four bytes, buffer 0, offset 0.
-VIEWS = np.array([[10_000, 0x676E6F6C, 0, 0], [1, ord("s"), 0, 0]] * 500, "<i4")
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,33 @@ DECODERS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
     "zstd": (ZSTD, zstd_decode),
 }  # fmt: skip
 NAMES = pytest.mark.parametrize("name", list(DECODERS))
+# Blocks are where a frame of one's own goes wrong: whole, one byte less, one more, several.
+SIZES = [1, 200_000, *(block + extra for block in (32 << 10, 64 << 10, 1 << 20) for extra in (-1, 0, 1))]
+LEVELS = [
+    *[("gzip", level) for level in (-1, *range(1, 10))], *[("lz4", level) for level in range(1, 18)],
+    *[("zstd", level) for level in (-131072, -5, 0, 1, 3, 22)],
+]  # fmt: skip
+NOISE = np.random.default_rng(3).bytes(150_000)
+# One for all tests: what it keeps of one batch must not show in the next.
+DECOMPRESSOR = Decompressor()
+LZ4_BLOCKS = {"block_size": lz4.frame.BLOCKSIZE_MAX64KB}
+LARGE_WINDOW = zstandard.ZstdCompressionParameters(window_log=27, write_content_size=False)
+FOREIGN: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
+    "gzip of members": (GZIP, lambda content: gzip.compress(content[:9]) + gzip.compress(content[9:])),
+    "raw snappy": (SNAPPY, snappy.compress),
+    "snappy of blocks": (SNAPPY, lambda content: xerial(content[:9], b"", content[9:])),
+    "streams of snappy": (SNAPPY, lambda content: xerial(content[:9]) + xerial(content[9:])),
+    "lz4 of linked blocks": (LZ4, lambda content: lz4.frame.compress(content, block_linked=True, **LZ4_BLOCKS)),
+    "lz4 with checksums": (LZ4, lambda text: lz4.frame.compress(text, content_checksum=True, block_checksum=True)),
+    "frames of lz4": (LZ4, lambda content: lz4.frame.compress(content[:9]) + lz4.frame.compress(content[9:])),
+    "zstd without a size": (ZSTD, zstandard.ZstdCompressor(write_content_size=False).compress),
+    "zstd with a checksum": (ZSTD, zstandard.ZstdCompressor(write_checksum=True).compress),
+    "frames of zstd": (ZSTD, lambda content: compress("zstd", content[:9]) + compress("zstd", content[9:])),
+    "zstd with a large window": (ZSTD, zstandard.ZstdCompressor(compression_params=LARGE_WINDOW).compress),
+}
+# Magic, a single segment with a size of 8 bytes, and that size, which is compared with the limit first.
+CLAIM = bytes.fromhex("28b52ffd") + b"\xe0" + struct.pack("<Q", 2**62)
+GARBAGE = (b"\0", b"\0" * 9, b"garbage", b"\x1f", b"\x04\x22", b"\xff" * 70)
 
 
 def noise(count: int) -> bytes:
@@ -59,10 +86,6 @@ def test_any_mix_of_text_and_noise_reads_back(name: str, text: bytes, repeats: i
     assert DECODERS[name][1](compress(name, records)) == records
 
 
-# Blocks are where a frame of one's own goes wrong: whole, one byte less, one more, several.
-SIZES = [1, 200_000, *(block + extra for block in (32 << 10, 64 << 10, 1 << 20) for extra in (-1, 0, 1))]
-
-
 @NAMES
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("compressible", [True, False])
@@ -72,12 +95,6 @@ def test_bounds_of_blocks(name: str, size: int, compressible: bool) -> None:
     compressed = compress(name, records)
     assert DECODERS[name][1](compressed) == records
     assert codec_for(name).decompress(memoryview(compressed), size) == records
-
-
-LEVELS = [
-    *[("gzip", level) for level in (-1, *range(1, 10))], *[("lz4", level) for level in range(1, 18)],
-    *[("zstd", level) for level in (-131072, -5, 0, 1, 3, 22)],
-]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "level"), LEVELS)
@@ -128,11 +145,6 @@ def test_snappy_stream_is_that_of_snappy_java() -> None:
     assert sizes == [32 * 1024] * 4 + [len(RECORDS) - 4 * 32 * 1024]
 
 
-NOISE = np.random.default_rng(3).bytes(150_000)
-# One for all tests: what it keeps of one batch must not show in the next.
-DECOMPRESSOR = Decompressor()
-
-
 def read(codec_id: int, compressed: bytes, most_bytes: int = 2**20) -> bytes:
     return DECOMPRESSOR.decompress(codec_id, memoryview(compressed), most_bytes)
 
@@ -140,23 +152,6 @@ def read(codec_id: int, compressed: bytes, most_bytes: int = 2**20) -> bytes:
 def xerial(*blocks: bytes) -> bytes:
     header = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
     return header + b"".join(struct.pack(">i", len(block)) + block for block in map(snappy.compress, blocks))
-
-
-LZ4_BLOCKS = {"block_size": lz4.frame.BLOCKSIZE_MAX64KB}
-LARGE_WINDOW = zstandard.ZstdCompressionParameters(window_log=27, write_content_size=False)
-FOREIGN: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
-    "gzip of members": (GZIP, lambda content: gzip.compress(content[:9]) + gzip.compress(content[9:])),
-    "raw snappy": (SNAPPY, snappy.compress),
-    "snappy of blocks": (SNAPPY, lambda content: xerial(content[:9], b"", content[9:])),
-    "streams of snappy": (SNAPPY, lambda content: xerial(content[:9]) + xerial(content[9:])),
-    "lz4 of linked blocks": (LZ4, lambda content: lz4.frame.compress(content, block_linked=True, **LZ4_BLOCKS)),
-    "lz4 with checksums": (LZ4, lambda text: lz4.frame.compress(text, content_checksum=True, block_checksum=True)),
-    "frames of lz4": (LZ4, lambda content: lz4.frame.compress(content[:9]) + lz4.frame.compress(content[9:])),
-    "zstd without a size": (ZSTD, zstandard.ZstdCompressor(write_content_size=False).compress),
-    "zstd with a checksum": (ZSTD, zstandard.ZstdCompressor(write_checksum=True).compress),
-    "frames of zstd": (ZSTD, lambda content: compress("zstd", content[:9]) + compress("zstd", content[9:])),
-    "zstd with a large window": (ZSTD, zstandard.ZstdCompressor(compression_params=LARGE_WINDOW).compress),
-}
 
 
 @pytest.mark.parametrize(("codec_id", "compress"), FOREIGN.values(), ids=FOREIGN)
@@ -169,10 +164,6 @@ def test_a_byte_over_the_limit(codec_id: int, compress: Callable[[bytes], bytes]
     for most_bytes in (len(content) - 1, 10, 1):
         with pytest.raises(TooManyBytes):
             read(codec_id, compressed, most_bytes)
-
-
-# Magic, a single segment with a size of 8 bytes, and that size, which is compared with the limit first.
-CLAIM = bytes.fromhex("28b52ffd") + b"\xe0" + struct.pack("<Q", 2**62)
 
 
 @NAMES
@@ -206,9 +197,6 @@ def test_whatever_comes_is_read_or_refused(name: str, content: bytes, data: st.D
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(DamagedRecords, TooManyBytes):
         assert len(read(DECODERS[name][0], bytes(damaged), 50_000)) <= 50_000
-
-
-GARBAGE = (b"\0", b"\0" * 9, b"garbage", b"\x1f", b"\x04\x22", b"\xff" * 70)
 
 
 def zstd(content: bytes, **given: bool) -> bytes:

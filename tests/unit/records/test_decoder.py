@@ -48,6 +48,8 @@ from record_sets import (
 )
 
 BOTH = pytest.mark.parametrize("kernel", KERNELS)
+LIMITS = st.builds(Limits, st.sampled_from([1, 2, 5, 1000]), st.sampled_from([1, 60, 300, MOST_BYTES]))
+HEADER = (b"k", b"v")
 
 
 def decoder(kernel: Kernel, *batches: Batch | bytes, **given: Any) -> RecordSetDecoder:
@@ -77,9 +79,6 @@ def wanted(case: Case) -> dict[str, Any]:
         "first_offset": case.first_offset, "end_offset": case.end_offset, "columns": case.columns,
         "aborted": case.aborted,
     }  # fmt: skip
-
-
-LIMITS = st.builds(Limits, st.sampled_from([1, 2, 5, 1000]), st.sampled_from([1, 60, 300, MOST_BYTES]))
 
 
 @BOTH
@@ -426,9 +425,6 @@ def test_slow_reading_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> Non
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert "not built. The same rows are read, but" in record.getMessage() and "C compiler" in record.getMessage()
-
-
-HEADER = (b"k", b"v")
 
 
 def with_headers(*counts: int, base_offset: int = 0, codec: str = "none") -> Batch:

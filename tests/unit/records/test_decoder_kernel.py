@@ -29,6 +29,10 @@ except ImportError:
 RECORDS = bytes(
     Made(rows=[(0, row(b"abc", b"k")), (1, row(None, None, 0, (b"h", None))), (2, row(b"d", b"", 0, (b"i", b"w")))])
 )
+NUMBERS = st.one_of(st.integers(-2, 12), st.sampled_from([2**31 - 1, 2**31, 2**63 - 1, -(2**63)]))
+BUFFERS = st.one_of(st.none(), st.integers(0, 40).map(bytearray))
+COLUMNS = st.one_of(st.none(), st.tuples(BUFFERS, BUFFERS, BUFFERS))
+HEADERS = st.one_of(st.none(), st.tuples(BUFFERS, BUFFERS, COLUMNS, COLUMNS))
 
 
 def scanned() -> Any:
@@ -175,12 +179,6 @@ def test_records_that_change_after_they_were_measured_are_a_value_error() -> Non
             changed[place] ^= 1 << bit
             with contextlib.suppress(ValueError):
                 fill(fill_arguments() | {"sources": (bytes(changed),)})
-
-
-NUMBERS = st.one_of(st.integers(-2, 12), st.sampled_from([2**31 - 1, 2**31, 2**63 - 1, -(2**63)]))
-BUFFERS = st.one_of(st.none(), st.integers(0, 40).map(bytearray))
-COLUMNS = st.one_of(st.none(), st.tuples(BUFFERS, BUFFERS, BUFFERS))
-HEADERS = st.one_of(st.none(), st.tuples(BUFFERS, BUFFERS, COLUMNS, COLUMNS))
 
 
 @given(data=st.data())

@@ -22,6 +22,12 @@ from kafka_sink.records.sent_rows import SentRow, rows_before
 from kafka_sink.records.varint import varint_rows, varint_sizes, varints_at
 from record_cases import ROWS, Case, Row, as_arrow, cases, int64s, scalar_record, varint
 
+# Around every length there is: 2^6 is the first number of two bytes, -2^6 the last of one.
+INT64 = st.integers(-(2**63), 2**63 - 1) | st.builds(
+    lambda bits, sign, off: sign * 2**bits + off, st.integers(0, 62), st.sampled_from([1, -1]), st.integers(-1, 1)
+)
+BASE_TIMESTAMP = 1_700_000_000_000
+
 
 @given(st.data(), cases())
 def test_equals_the_scalar_encoder_and_its_own_sizes(data: st.DataObject, case: Case) -> None:
@@ -73,12 +79,6 @@ def test_beyond_32_bit_offsets_the_bytes_are_the_same(data: st.DataObject, case:
     assert offsets[-1] == len(expected)
 
 
-# Around every length there is: 2^6 is the first number of two bytes, -2^6 the last of one.
-INT64 = st.integers(-(2**63), 2**63 - 1) | st.builds(
-    lambda bits, sign, off: sign * 2**bits + off, st.integers(0, 62), st.sampled_from([1, -1]), st.integers(-1, 1)
-)
-
-
 def test_known_bytes() -> None:
     """KafkaProtobuf's and ByteUtilsTest's own examples."""
     known = {
@@ -92,21 +92,15 @@ def test_known_bytes() -> None:
 
 
 @given(st.lists(st.tuples(INT64, INT64, INT64), max_size=50))
-def test_columns_interleave_row_by_row(rows: list[tuple[int, int, int]]) -> None:
+def test_columns_interleave_row_by_row_and_are_read_back_from_their_places(rows: list[tuple[int, int, int]]) -> None:
     columns = np.array(rows, np.int64).reshape(len(rows), 3)
     data, offsets = varint_rows(*columns.T)
     expected = [b"".join(map(varint, row)) for row in rows]
     assert [data[a:b].tobytes() for a, b in pairwise(offsets)] == expected
     assert varint_sizes(columns[:, 1]).tolist() == [len(varint(row[1])) for row in rows]
-
-
-@given(st.lists(INT64, max_size=50))
-def test_values_are_read_back_from_their_places(values: list[int]) -> None:
-    encoded = [varint(value) for value in values]
-    at = np.cumsum([0, *map(len, encoded)])[:-1]
-    read, sizes = varints_at(np.frombuffer(b"".join(encoded), np.uint8), at)
-    assert read.tolist() == values
-    assert sizes.tolist() == [len(each) for each in encoded]
+    sizes = [len(varint(number)) for row in rows for number in row]
+    read, read_sizes = varints_at(data, np.cumsum([0, *sizes])[:-1])
+    assert (read.tolist(), read_sizes.tolist()) == (columns.ravel().tolist(), sizes)
 
 
 @pytest.mark.parametrize("arrow_type", [pa.binary(), pa.large_binary()])
@@ -116,9 +110,6 @@ def test_lengths_of_a_slice_tell_null_from_empty(arrow_type: pa.DataType) -> Non
     # A length varint each: of two bytes from 64 on.
     assert field_sizes(byte_lengths(array)).tolist() == [1, 1, 4]
     assert field_sizes(byte_lengths(pa.array([b"x" * 63, b"x" * 64]))).tolist() == [64, 66]
-
-
-BASE_TIMESTAMP = 1_700_000_000_000
 
 
 def records_of(rows: list[Row]) -> list[bytes]:

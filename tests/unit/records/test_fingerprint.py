@@ -21,6 +21,29 @@ from kernels import KERNELS
 from whole_rows import ROW_TYPES, SHORT_TEXTS, SPARKS, TEXTS, RowTypes, WholeRow, arrow_batch, whole_rows
 
 NOW_MS = 1_800_000_000_000
+SOME_ROWS = st.lists(whole_rows(SHORT_TEXTS), min_size=1, max_size=3)
+BASE = WholeRow(b"ab", b"c", ((b"h", b"v"), (b"i", None)), 5, "t", 3)
+CHANGED = {
+    "a bit of the value": replace(BASE, value=b"aj"), "a zero more": replace(BASE, value=b"ab\0"),
+    "null value": replace(BASE, value=None), "empty value": replace(BASE, value=b""),
+    "a byte from value to key": replace(BASE, value=b"a", key=b"bc"),
+    "key and value swapped": replace(BASE, value=b"c", key=b"ab"),
+    "null key": replace(BASE, key=None), "empty key": replace(BASE, key=b""),
+    "headers in another order": replace(BASE, headers=BASE.headers[::-1]),
+    "a header fewer": replace(BASE, headers=BASE.headers[:1]),
+    "a header twice": replace(BASE, headers=(*BASE.headers, BASE.headers[1])),
+    "empty header value": replace(BASE, headers=((b"h", b"v"), (b"i", b""))),
+    "header key and value swapped": replace(BASE, headers=((b"v", b"h"), (b"i", None))),
+    "a byte from header value to key": replace(BASE, headers=((b"hv", b""), (b"i", None))),
+    "a header's value in the next": replace(BASE, headers=((b"h", None), (b"i", b"v"))),
+    "no timestamp": replace(BASE, timestamp_ms=None), "timestamp 0": replace(BASE, timestamp_ms=0),
+    "timestamp and partition swapped": replace(BASE, timestamp_ms=3, partition=5),
+    "no topic": replace(BASE, topic=None), "empty topic": replace(BASE, topic=""),
+    "topic as a header": replace(BASE, headers=((b"", b"t"), *BASE.headers), topic=None),
+    "no partition": replace(BASE, partition=None), "partition -1": replace(BASE, partition=-1),
+}  # fmt: skip
+EACH = pytest.mark.parametrize("implementation", KERNELS)
+WORD, SUM = 2**64, 2**128
 
 
 def digest(*batches: pa.RecordBatch, now_ms: int = NOW_MS) -> str:
@@ -56,9 +79,6 @@ def test_order_batches_slices_and_types_make_no_difference(
     assert digest(*slices) == digest(*alone) == digest_of(*rows)
 
 
-SOME_ROWS = st.lists(whole_rows(SHORT_TEXTS), min_size=1, max_size=3)
-
-
 @given(SOME_ROWS, SOME_ROWS, st.lists(whole_rows(SHORT_TEXTS), max_size=2))
 def test_equal_if_and_only_if_the_rows_are(left: list[WholeRow], right: list[WholeRow], both: list[WholeRow]) -> None:
     assert (digest_of(*left, *both) == digest_of(*both, *right)) == (Counter(left) == Counter(right))
@@ -87,28 +107,6 @@ def test_digests_outlive_a_release() -> None:
     assert digest_of(*rows) == "1:3:bde0872c96a614a5984267fbb504c6d4"
 
 
-BASE = WholeRow(b"ab", b"c", ((b"h", b"v"), (b"i", None)), 5, "t", 3)
-CHANGED = {
-    "a bit of the value": replace(BASE, value=b"aj"), "a zero more": replace(BASE, value=b"ab\0"),
-    "null value": replace(BASE, value=None), "empty value": replace(BASE, value=b""),
-    "a byte from value to key": replace(BASE, value=b"a", key=b"bc"),
-    "key and value swapped": replace(BASE, value=b"c", key=b"ab"),
-    "null key": replace(BASE, key=None), "empty key": replace(BASE, key=b""),
-    "headers in another order": replace(BASE, headers=BASE.headers[::-1]),
-    "a header fewer": replace(BASE, headers=BASE.headers[:1]),
-    "a header twice": replace(BASE, headers=(*BASE.headers, BASE.headers[1])),
-    "empty header value": replace(BASE, headers=((b"h", b"v"), (b"i", b""))),
-    "header key and value swapped": replace(BASE, headers=((b"v", b"h"), (b"i", None))),
-    "a byte from header value to key": replace(BASE, headers=((b"hv", b""), (b"i", None))),
-    "a header's value in the next": replace(BASE, headers=((b"h", None), (b"i", b"v"))),
-    "no timestamp": replace(BASE, timestamp_ms=None), "timestamp 0": replace(BASE, timestamp_ms=0),
-    "timestamp and partition swapped": replace(BASE, timestamp_ms=3, partition=5),
-    "no topic": replace(BASE, topic=None), "empty topic": replace(BASE, topic=""),
-    "topic as a header": replace(BASE, headers=((b"", b"t"), *BASE.headers), topic=None),
-    "no partition": replace(BASE, partition=None), "partition -1": replace(BASE, partition=-1),
-}  # fmt: skip
-
-
 def test_each_change_of_a_row_is_seen() -> None:
     digests = {"none": digest_of(BASE)} | {change: digest_of(row) for change, row in CHANGED.items()}
     assert len(set(digests.values())) == len(digests), digests
@@ -123,10 +121,6 @@ def test_a_row_twice_is_not_a_row_once_nor_none() -> None:
     # The number of rows alone would tell them apart: the sums must, too.
     assert len({text.rpartition(":")[2] for text in counts}) == 5
     assert digest_of(BASE, BASE, other) != digest_of(BASE, other, other)
-
-
-EACH = pytest.mark.parametrize("implementation", KERNELS)
-WORD, SUM = 2**64, 2**128
 
 
 def words(*numbers: int) -> bytes:
@@ -178,19 +172,16 @@ def sums(rows: list[WholeRow]) -> tuple[int, int]:
     return sum(h % WORD for h in hashes) % WORD, sum(h // WORD for h in hashes) % WORD
 
 
-def test_the_keys_are_split_mix_64s_from_seed_0() -> None:
+def test_keys_are_split_mix_64s_from_seed_0_and_stirring_is_how_murmur3_ends() -> None:
     # The first five that java.util.SplittableRandom(0).nextLong() gives, and Vigna's splitmix64.c.
     published = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC, 0x1B39896A51A8749B]
     assert KEYS[:5].tolist() == published
     assert len(set(KEYS.tolist())) == 128
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2**31, 2**32 - 1])
-def test_stirring_is_how_murmur3_ends(seed: int) -> None:
-    """Of no bytes murmur3 does nothing else, with its seed for both words."""
-    expected = mmh3.hash128(b"", seed, x64arch=True)
-    low, high = stirred(np.array([seed], np.uint64), np.array([seed], np.uint64))
-    assert (int(high[0]) << 64) + int(low[0]) == expected == stir(seed * WORD + seed)
+    # Of no bytes murmur3 does nothing else, with its seed for both words.
+    for seed in (0, 1, 2**31, 2**32 - 1):
+        expected = mmh3.hash128(b"", seed, x64arch=True)
+        low, high = stirred(np.array([seed], np.uint64), np.array([seed], np.uint64))
+        assert (int(high[0]) << 64) + int(low[0]) == expected == stir(seed * WORD + seed)
 
 
 @EACH

@@ -42,6 +42,44 @@ if COMPILED is not None:
     from kafka_sink.records import _kernel
 
 BOTH = pytest.mark.parametrize("implementation", KERNELS)
+UNTOUCHED = 0xEE
+
+# Years 1 to 9999 and, to wrap a difference around, the ends of int64.
+BASES_MS = st.one_of(st.integers(-(2**47), 2**47), st.sampled_from([-(2**63), 2**63 - 1]))
+# None at all, less than a record, some records, all of them; oversize rows come with `TEXT` of 8192.
+ROOMS = st.one_of(st.integers(0, 8), st.integers(0, 300), st.just(200_000))
+# Deltas of one to four bytes.
+RECORDS_BEFORE = st.one_of(st.integers(0, 100), st.sampled_from([8_190, 2**20 - 2]))
+# Numbers as they come, the wrong ones often near a bound.
+NUMBERS = st.one_of(st.integers(-2, 12), st.sampled_from([2**31 - 1, 2**31, 2**63 - 1, -(2**63)]))
+NUMBER_ARRAYS = st.lists(NUMBERS, max_size=6).map(int64s)
+SMALL = st.integers(-1, 9)
+# Where 4 and 8 bytes end, and where a sum of two would go beyond.
+BOUNDS = {
+    np.int32: st.sampled_from([-(2**31), 2**31 - 1]),
+    np.int64: st.sampled_from([-(2**63), -(2**31) - 1, 2**31, 2**32, 2**62, 2**63 - 1]),
+}
+# Mostly columns that are right, of rows that are a slice: else no row but the first of a call would ever be read.
+RIGHT_COLUMNS = st.builds(
+    lambda lengths, first, beyond, nulls, dtype: column(
+        np.cumsum([0, *lengths]).tolist(), bytes(sum(lengths) + beyond), rows=max(len(lengths) - first, 0),
+        first=min(first, len(lengths)), validity=nulls, dtype=dtype,
+    ),
+    st.lists(st.integers(0, 40), min_size=3, max_size=6), first=st.integers(0, 3), beyond=st.integers(0, 17),
+    nulls=st.none() | st.binary(min_size=1, max_size=1), dtype=st.sampled_from([np.int32, np.int64]),
+)  # fmt: skip
+WRONG_COLUMNS = st.sampled_from([np.int32, np.int64]).flatmap(
+    lambda dtype: st.builds(
+        lambda offsets, data, **given: column(offsets, data, dtype=dtype, **given),
+        st.lists(st.one_of(SMALL, SMALL, SMALL, BOUNDS[dtype]), max_size=8).flatmap(
+            lambda some: st.sampled_from([some, sorted(some)])
+        ),
+        st.binary(max_size=12), rows=SMALL | st.sampled_from([2**31, 2**63 - 1]),
+        first=SMALL | st.sampled_from([2**31, 2**63 - 1, -(2**63)]), validity=st.none() | st.binary(max_size=2),
+    )
+)  # fmt: skip
+COLUMNS = st.one_of(RIGHT_COLUMNS, WRONG_COLUMNS)
+HEADERS = st.one_of(st.none(), st.tuples(NUMBER_ARRAYS, COLUMNS, COLUMNS))
 
 
 @needs_kernel
@@ -105,16 +143,6 @@ class Placement:
             end=limit - self.room, limit=limit, record_count=int64s(self.record_count),
             max_timestamp=int64s(self.base_timestamp), records_crc=int64s(self.records_crc),
         )  # fmt: skip
-
-
-UNTOUCHED = 0xEE
-
-# Years 1 to 9999 and, to wrap a difference around, the ends of int64.
-BASES_MS = st.one_of(st.integers(-(2**47), 2**47), st.sampled_from([-(2**63), 2**63 - 1]))
-# None at all, less than a record, some records, all of them; oversize rows come with `TEXT` of 8192.
-ROOMS = st.one_of(st.integers(0, 8), st.integers(0, 300), st.just(200_000))
-# Deltas of one to four bytes.
-RECORDS_BEFORE = st.one_of(st.integers(0, 100), st.sampled_from([8_190, 2**20 - 2]))
 
 
 @st.composite
@@ -276,24 +304,19 @@ def sum_row_hashes(given: dict[str, Any]) -> None:
 
 
 @needs_kernel
-def test_what_is_made_hostile_below_is_right_as_it_is() -> None:
+def test_what_is_made_hostile_below_is_right_and_a_column_without_rows_may_have_no_buffers() -> None:
     given, hashed = arguments(), hash_arguments()
     fill_columns(given)
     sum_row_hashes(hashed)
     assert given["next_row"].tolist() == [2, 3] and hashed["sums"].all()
-
-
-@needs_kernel
-@pytest.mark.parametrize("offset_bytes", [4, 8])
-def test_a_column_without_rows_may_have_no_buffers(offset_bytes: int) -> None:
-    empty = (None, None, None, offset_bytes, 0, 0)
-    _kernel.murmur2(empty, np.zeros(0, np.int32))
-    _kernel.payload_sizes(empty, empty, (int64s([0]), empty, empty), int64s([]))
-    given = {"headers": (int64s([0]), empty, empty), "partition": int64s([]), "timestamp_ms": int64s([])}
-    given |= dict.fromkeys(("value", "key", "topic"), empty)
-    hashed = hash_arguments() | given
-    _kernel.sum_row_hashes(*hashed.values())
-    assert hashed["sums"].tolist() == [0, 0]
+    for offset_bytes in (4, 8):
+        empty = (None, None, None, offset_bytes, 0, 0)
+        _kernel.murmur2(empty, np.zeros(0, np.int32))
+        _kernel.payload_sizes(empty, empty, (int64s([0]), empty, empty), int64s([]))
+        none = {"headers": (int64s([0]), empty, empty), "partition": int64s([]), "timestamp_ms": int64s([])}
+        hashed = hash_arguments() | none | dict.fromkeys(("value", "key", "topic"), empty)
+        sum_row_hashes(hashed)
+        assert hashed["sums"].tolist() == [0, 0]
 
 
 def hash_arguments() -> dict[str, Any]:
@@ -444,38 +467,6 @@ def test_what_is_wrong_ahead_is_a_value_error_in_its_turn(name: str, wrong: int)
             given[name][5 * batch if name == "order" else batch] = wrong
         with pytest.raises(ValueError):
             _kernel.fill(*given.values())
-
-
-# Numbers as they come, the wrong ones often near a bound.
-NUMBERS = st.one_of(st.integers(-2, 12), st.sampled_from([2**31 - 1, 2**31, 2**63 - 1, -(2**63)]))
-NUMBER_ARRAYS = st.lists(NUMBERS, max_size=6).map(int64s)
-SMALL = st.integers(-1, 9)
-# Where 4 and 8 bytes end, and where a sum of two would go beyond.
-BOUNDS = {
-    np.int32: st.sampled_from([-(2**31), 2**31 - 1]),
-    np.int64: st.sampled_from([-(2**63), -(2**31) - 1, 2**31, 2**32, 2**62, 2**63 - 1]),
-}
-# Mostly columns that are right, of rows that are a slice: else no row but the first of a call would ever be read.
-RIGHT_COLUMNS = st.builds(
-    lambda lengths, first, beyond, nulls, dtype: column(
-        np.cumsum([0, *lengths]).tolist(), bytes(sum(lengths) + beyond), rows=max(len(lengths) - first, 0),
-        first=min(first, len(lengths)), validity=nulls, dtype=dtype,
-    ),
-    st.lists(st.integers(0, 40), min_size=3, max_size=6), first=st.integers(0, 3), beyond=st.integers(0, 17),
-    nulls=st.none() | st.binary(min_size=1, max_size=1), dtype=st.sampled_from([np.int32, np.int64]),
-)  # fmt: skip
-WRONG_COLUMNS = st.sampled_from([np.int32, np.int64]).flatmap(
-    lambda dtype: st.builds(
-        lambda offsets, data, **given: column(offsets, data, dtype=dtype, **given),
-        st.lists(st.one_of(SMALL, SMALL, SMALL, BOUNDS[dtype]), max_size=8).flatmap(
-            lambda some: st.sampled_from([some, sorted(some)])
-        ),
-        st.binary(max_size=12), rows=SMALL | st.sampled_from([2**31, 2**63 - 1]),
-        first=SMALL | st.sampled_from([2**31, 2**63 - 1, -(2**63)]), validity=st.none() | st.binary(max_size=2),
-    )
-)  # fmt: skip
-COLUMNS = st.one_of(RIGHT_COLUMNS, WRONG_COLUMNS)
-HEADERS = st.one_of(st.none(), st.tuples(NUMBER_ARRAYS, COLUMNS, COLUMNS))
 
 
 @needs_kernel

@@ -34,6 +34,11 @@ from kafka_sink.records.partitioner import (
 )
 from record_cases import scalar_fnv1a
 
+SIZES = st.lists(st.integers(1, 3000), min_size=1, max_size=100)
+FNV_LEAST = b"hp4gi_"
+# Output of Murmur2Digests.java, beside it.
+JAVA_DIGESTS = Path(__file__).with_name("murmur2_digests.csv")
+
 
 def sticky_partitioner(batch_size: int = 1000, seed: int = 7) -> StickyPartitioner:
     return StickyPartitioner(batch_size=batch_size, rng=random.Random(seed))
@@ -65,9 +70,6 @@ def test_moves_every_batch_size_bytes_to_another_partition() -> None:
     for rows, stays in ((np.arange(0, 40, 2), {20}), (np.arange(1, 40, 2), {1, 2})):
         partitions = assign(columns, rows=rows, partition_count=4, spreader=sticky)
         assert len(list(groupby(partitions.tolist()))) in stays
-
-
-SIZES = st.lists(st.integers(1, 3000), min_size=1, max_size=100)
 
 
 @given(SIZES, st.integers(1, 2000), st.integers(1, 6))
@@ -130,9 +132,6 @@ def test_takes_turns_over_arrow_batches(row_counts: list[int], partition_count: 
     assert set(spreader.assign(np.ones(9, np.int64), partition_count=6, available=[]).tolist()) == set(range(6))
 
 
-FNV_LEAST = b"hp4gi_"
-
-
 def sarama(key: bytes, partition_count: int) -> int:
     """hashPartitioner.Partition: in Go, as in C, a remainder has the sign of the dividend; it is then dropped."""
     signed = scalar_fnv1a(key)
@@ -167,20 +166,18 @@ def test_keys_keep_their_partition_when_the_topic_grows(partitioner: str) -> Non
     assert grown.tolist() == assign(columns, partition_count=4, partitioner=partitioner).tolist()
 
 
-@pytest.mark.parametrize("partitioner", ["murmur2", "murmur3", "fnv1a"])
+@pytest.mark.parametrize(
+    ("partitioner", "goes_to"), [("murmur2", 41), ("murmur3", 41), ("fnv1a", 41), ("consistent", 0)]
+)
 @pytest.mark.parametrize("key", [None, pa.nulls(3), pa.array([None, b"k", None], pa.binary())])
-def test_rows_without_a_key_are_spread(partitioner: str, key: pa.Array | None) -> None:
+def test_rows_without_a_key_are_spread_or_go_where_the_empty_key_goes(
+    partitioner: str, goes_to: int, key: pa.Array | None
+) -> None:
     columns = columns_of(value=pa.array([b"v"] * 3), **({} if key is None else {"key": key}))
     partitions = assign(columns, partition_count=50, partitioner=partitioner, available=[41])
-    assert partitions[[0, 2]].tolist() == [41, 41]
-
-
-@pytest.mark.parametrize("key", [None, pa.nulls(3), pa.array([None, b"", None], pa.binary())])
-def test_consistent_sends_rows_without_a_key_where_the_empty_key_goes(key: pa.Array | None) -> None:
-    columns = columns_of(value=pa.array([b"v"] * 3), **({} if key is None else {"key": key}))
-    assert assign(columns, partition_count=50, partitioner="consistent", available=[41]).tolist() == [0, 0, 0]
-    mixed = columns_of(key=pa.array([b"a", None, b"b"]), value=pa.array([b"v"] * 3))
-    expected = [zlib.crc32(b"a") % 50, 0, zlib.crc32(b"b") % 50]
+    assert partitions[[0, 2]].tolist() == [goes_to] * 2
+    mixed = columns_of(key=pa.array([b"a", None, b"b", b""]), value=pa.array([b"v"] * 4))
+    expected = [BY_KEY["consistent"](key, 50) for key in (b"a", b"", b"b", b"")]
     assert assign(mixed, partition_count=50, partitioner="consistent").tolist() == expected
 
 
@@ -224,10 +221,6 @@ def test_explicit_partition_out_of_range(wrong: int) -> None:
     assert (raised.value.topic, raised.value.partition, raised.value.partition_count) == ("orders", wrong, 6)
     following = [s.assign(np.full(20, 9), partition_count=6, available=range(6)).tolist() for s in (sticky, untouched)]
     assert following[0] == following[1]
-
-
-# Output of Murmur2Digests.java, beside it.
-JAVA_DIGESTS = Path(__file__).with_name("murmur2_digests.csv")
 
 
 def keys_of_murmur2_digests() -> list[bytes]:

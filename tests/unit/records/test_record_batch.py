@@ -28,6 +28,9 @@ if COMPILED is not None:
 BOTH = pytest.mark.parametrize("kernel", KERNELS)
 
 RECORDS = [(1_700_000_000_123, b"k", b"v"), (1_700_000_000_007, None, b"w" * 300)]
+ROWS_A_BATCH, BATCH_COUNT = 20, 5
+END = ROWS_A_BATCH * BATCH_COUNT
+BATCHES = [bytes(plain(*(b"v" * 9,) * ROWS_A_BATCH, base_offset=ROWS_A_BATCH * batch)) for batch in range(BATCH_COUNT)]
 
 
 @BOTH
@@ -130,11 +133,6 @@ def test_a_batch_that_is_cut_off_or_of_an_older_format_tells_no_beginning(magic:
     assert {first_offset(memoryview(records)[:end]) for end in range(len(records))} == {None}
     records[16] = magic
     assert first_offset(memoryview(records)) is None
-
-
-ROWS_A_BATCH, BATCH_COUNT = 20, 5
-END = ROWS_A_BATCH * BATCH_COUNT
-BATCHES = [bytes(plain(*(b"v" * 9,) * ROWS_A_BATCH, base_offset=ROWS_A_BATCH * batch)) for batch in range(BATCH_COUNT)]
 
 
 def flipped(which: int, byte: int, bit: int, batches: Sequence[bytes] = BATCHES) -> bytes:

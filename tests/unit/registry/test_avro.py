@@ -39,6 +39,50 @@ from registry_rows import COLUMNS, Rows, arrow_rows, columns_of, random_rows
 
 VALUE = SerializationContext("orders", MessageField.VALUE)
 ENCODING = avro.fitted(avro.derived(COLUMNS, "orders_value"), COLUMNS)
+NESTED = T.StructType([
+    T.StructField("id", T.LongType(), False),
+    T.StructField("at", T.StructType([T.StructField("x", T.LongType(), False)])),
+])  # fmt: skip
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
+FOUR = {"type": "fixed", "name": "Four", "size": 4}
+LEFT_OUT = [
+    ("bytes", "\u00ff\u0000a", b"\xff\x00a"),
+    (FOUR, "\u00ffabc", b"\xffabc"),
+    (["bytes", "null"], "\u00e9", b"\xe9"),
+    (["string", "bytes"], "\u00e9", "\u00e9"),
+    (["null", "bytes"], None, None),
+    (["null", "bytes"], "\u00e9", b"\xe9"),
+    (["long", "null"], 7, 7),
+    (DECIMAL, "\u0004\u00d2", Decimal("12.34")),
+    ({"type": "array", "items": [FOUR, "null"]}, ["\u00ff\u00fe\u00fd\u00fc", None], [b"\xff\xfe\xfd\xfc", None]),
+    ({"type": "map", "values": "bytes"}, {"k": "\u00ff"}, {"k": b"\xff"}),
+    (
+        {"type": "record", "name": "Inner", "fields": [
+            {"name": "given", "type": FOUR}, {"name": "again", "type": "Four", "default": "\u00ff\u00ff\u00ff\u00ff"}]},
+        {"given": "\u00ffabc"}, {"given": b"\xffabc", "again": b"\xff\xff\xff\xff"},
+    ),
+]  # fmt: skip
+STRING = {"type": "string"}
+REFERRING = {"properties": {"a": {"$ref": "#/definitions/s"}}, "definitions": {"s": STRING}}
+LONG = columns_of(a=T.LongType())
+LONGS = T.ArrayType(T.LongType())
+LONGS_BY_NAME = T.MapType(T.StringType(), T.LongType())
+DERIVED: dict[str, Callable[[T.StructType], str]] = {
+    "avro": lambda columns: avro.derived(columns, "r"),
+    "json": lambda columns: json_schema.derived(columns, "r"),
+    "protobuf": lambda columns: protobuf.derived(columns, "r", None),
+}
+FITTED = {"avro": avro.fitted, "json": json_schema.fitted, "protobuf": protobuf.fitted}
+EPOCH = dt.datetime(1970, 1, 1)
+FIRST_MICRO, LAST_MICRO = -62_135_596_800_000_000, 253_402_300_799_999_999
+IDS = st.integers(0, 2**31 - 1)
+NOTHING_SENT = "No row of this write was sent."
+
+
+ABSENT_COLUMNS = T.StructType([T.StructField("missing_on_executors", T.LongType())])
+ROWS = pa.array([{"missing_on_executors": 1}])
+AVRO = avro.fitted(avro.derived(ABSENT_COLUMNS, "r"), ABSENT_COLUMNS)
+PROTOBUF = protobuf.fitted(protobuf.derived(ABSENT_COLUMNS, "r", None), ABSENT_COLUMNS)
 
 
 def record(*fields: dict[str, Any]) -> str:
@@ -69,12 +113,6 @@ def test_null_within_arrays_and_maps_and_records_of_one_name_in_two_places() -> 
         {"tags": ["b"], "grid": [[2]], "counts": {"l": 3}, "a": None, "b": {"p": {"y": "z"}}},
     ]
     assert read_back(avro.derived(columns, "r"), columns, rows) == rows
-
-
-NESTED = T.StructType([
-    T.StructField("id", T.LongType(), False),
-    T.StructField("at", T.StructType([T.StructField("x", T.LongType(), False)])),
-])  # fmt: skip
 
 
 def test_a_nullable_column_is_a_union_with_null_first_and_a_default() -> None:
@@ -125,9 +163,6 @@ def test_a_uuid_is_written_and_other_text_is_not() -> None:
     assert refused.value.column == "ids[]" and "not a uuid" not in str(refused.value)
 
 
-DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
-
-
 def test_a_given_type_that_has_not_all_values_is_refused() -> None:
     for schema, data_type, expected in (
         ("int", T.LongType(), "int"), ("float", T.DoubleType(), "float"), ("string", T.LongType(), "string"),
@@ -149,26 +184,6 @@ def test_a_field_without_a_column_or_a_column_without_a_field_is_refused() -> No
         with pytest.raises(ColumnNotInSchema) as refused:
             avro.fitted(schema, columns)
         assert refused.value.column == path
-
-
-FOUR = {"type": "fixed", "name": "Four", "size": 4}
-LEFT_OUT = [
-    ("bytes", "\u00ff\u0000a", b"\xff\x00a"),
-    (FOUR, "\u00ffabc", b"\xffabc"),
-    (["bytes", "null"], "\u00e9", b"\xe9"),
-    (["string", "bytes"], "\u00e9", "\u00e9"),
-    (["null", "bytes"], None, None),
-    (["null", "bytes"], "\u00e9", b"\xe9"),
-    (["long", "null"], 7, 7),
-    (DECIMAL, "\u0004\u00d2", Decimal("12.34")),
-    ({"type": "array", "items": [FOUR, "null"]}, ["\u00ff\u00fe\u00fd\u00fc", None], [b"\xff\xfe\xfd\xfc", None]),
-    ({"type": "map", "values": "bytes"}, {"k": "\u00ff"}, {"k": b"\xff"}),
-    (
-        {"type": "record", "name": "Inner", "fields": [
-            {"name": "given", "type": FOUR}, {"name": "again", "type": "Four", "default": "\u00ff\u00ff\u00ff\u00ff"}]},
-        {"given": "\u00ffabc"}, {"given": b"\xffabc", "again": b"\xff\xff\xff\xff"},
-    ),
-]  # fmt: skip
 
 
 @pytest.mark.parametrize(("schema", "default", "read"), LEFT_OUT)
@@ -201,13 +216,6 @@ def test_a_derived_schema_is_closed_and_requires_what_is_never_null() -> None:
     assert json.loads(json_schema.derived(NESTED, "orders_value")) == head | whole
 
 
-STRING = {"type": "string"}
-REFERRING = {"properties": {"a": {"$ref": "#/definitions/s"}}, "definitions": {"s": STRING}}
-LONG = columns_of(a=T.LongType())
-LONGS = T.ArrayType(T.LongType())
-LONGS_BY_NAME = T.MapType(T.StringType(), T.LongType())
-
-
 @pytest.mark.parametrize(
     ("schema", "columns", "path", "expected"),
     [
@@ -229,14 +237,6 @@ def test_a_schema_that_does_not_fit_is_refused(schema: Any, columns: T.StructTyp
         json_schema.fitted(json.dumps({"type": "object", **schema}), columns)
     assert refused.value.column == path
     assert expected in refused.value.expected
-
-
-DERIVED: dict[str, Callable[[T.StructType], str]] = {
-    "avro": lambda columns: avro.derived(columns, "r"),
-    "json": lambda columns: json_schema.derived(columns, "r"),
-    "protobuf": lambda columns: protobuf.derived(columns, "r", None),
-}
-FITTED = {"avro": avro.fitted, "json": json_schema.fitted, "protobuf": protobuf.fitted}
 
 
 @pytest.mark.parametrize(
@@ -279,9 +279,6 @@ def test_what_is_no_schema_is_said_to_be_none() -> None:
             FITTED[form](text, columns_of(a=T.LongType()) if form == "json" else columns_of())
 
 
-EPOCH = dt.datetime(1970, 1, 1)
-
-
 @pytest.mark.parametrize("precision", range(1, 39))
 def test_a_decimals_bytes_are_as_many_as_its_largest_and_smallest_number_take(precision: int) -> None:
     most = 10**precision - 1
@@ -321,9 +318,6 @@ def test_a_uuid_is_text_in_any_case_and_what_is_none_is_an_error_of_its_row() ->
         assert refused.value.column == "c" and "secret" not in str(refused.value)
 
 
-FIRST_MICRO, LAST_MICRO = -62_135_596_800_000_000, 253_402_300_799_999_999
-
-
 @pytest.mark.parametrize("micros", [FIRST_MICRO - 1, LAST_MICRO + 1, -(2**63), 2**63 - 1])
 def test_a_time_or_year_that_no_reader_can_say_is_an_error_of_its_row(micros: int) -> None:
     days = {FIRST_MICRO - 1: -719_163}.get(micros, 2_932_897)
@@ -338,9 +332,6 @@ def test_a_time_or_year_that_no_reader_can_say_is_an_error_of_its_row(micros: in
     written = V.seconds_and_nanos(pa.array([FIRST_MICRO, LAST_MICRO], pa.timestamp("us")), "at")
     said = [Timestamp(**one).ToJsonString() for one in written]
     assert said == ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"]
-
-
-IDS = st.integers(0, 2**31 - 1)
 
 
 @given(IDS, st.lists(st.integers(0, 2**20), max_size=3))
@@ -369,15 +360,6 @@ def test_more_than_an_array_of_binary_holds_is_an_error(monkeypatch: pytest.Monk
     monkeypatch.setattr("kafka_sink.registry.framing.io.BytesIO", Far)
     with pytest.raises(OverflowError, match="maxRecordsPerBatch"):
         framed(b"", [b""], lambda data, row: data.write(row))
-
-
-NOTHING_SENT = "No row of this write was sent."
-
-
-ABSENT_COLUMNS = T.StructType([T.StructField("missing_on_executors", T.LongType())])
-ROWS = pa.array([{"missing_on_executors": 1}])
-AVRO = avro.fitted(avro.derived(ABSENT_COLUMNS, "r"), ABSENT_COLUMNS)
-PROTOBUF = protobuf.fitted(protobuf.derived(ABSENT_COLUMNS, "r", None), ABSENT_COLUMNS)
 
 
 @pytest.mark.parametrize("module", ["fastavro", "google.protobuf.message_factory", "google.protobuf.descriptor_pool"])

@@ -24,6 +24,18 @@ from kafka_sink.registry import avro, column, json_schema, protobuf
 from kafka_sink.registry.registering import MAX_DEPTH, Registry, depth_of
 
 COLUMNS = T.StructType([T.StructField("a", T.StringType())])
+PARTS = st.sampled_from([5, -1, None, True, "", "\x1b[31m", "null", "record", [], {}, ["null", "null"], {"type": 5}])
+AVRO = {"type": "record", "name": "r", "fields": [
+    {"name": "a", "type": ["null", "string"], "default": None},
+    {"name": "b", "type": {"type": "fixed", "size": 2, "name": "f"}, "default": "ab"},
+    {"name": "c", "type": {"type": "enum", "symbols": ["x"], "name": "e"}, "default": "x"},
+    {"name": "d", "type": {"type": "array", "items": {"type": "bytes", "logicalType": "decimal", "precision": 4}},
+     "default": []},
+]}  # fmt: skip
+JSON = {"type": "object", "required": ["a"], "$defs": {"b": {"enum": ["x"]}}, "properties": {
+    "a": {"anyOf": [{"type": ["string", "null"]}, {"$ref": "#/$defs/b"}], "pattern": "x", "maxLength": 9},
+}}  # fmt: skip
+NAMES = st.sampled_from(["a", "", "5", ".m", "m", "\x1b[31m", "\u202e", "google.protobuf.Timestamp"])
 
 
 def cpu_s(call: Callable[[], Any]) -> float:
@@ -181,19 +193,6 @@ def _with_any_part(value: Any, parts: st.SearchStrategy[Any]) -> st.SearchStrate
     return st.just(value) | parts
 
 
-PARTS = st.sampled_from([5, -1, None, True, "", "\x1b[31m", "null", "record", [], {}, ["null", "null"], {"type": 5}])
-AVRO = {"type": "record", "name": "r", "fields": [
-    {"name": "a", "type": ["null", "string"], "default": None},
-    {"name": "b", "type": {"type": "fixed", "size": 2, "name": "f"}, "default": "ab"},
-    {"name": "c", "type": {"type": "enum", "symbols": ["x"], "name": "e"}, "default": "x"},
-    {"name": "d", "type": {"type": "array", "items": {"type": "bytes", "logicalType": "decimal", "precision": 4}},
-     "default": []},
-]}  # fmt: skip
-JSON = {"type": "object", "required": ["a"], "$defs": {"b": {"enum": ["x"]}}, "properties": {
-    "a": {"anyOf": [{"type": ["string", "null"]}, {"$ref": "#/$defs/b"}], "pattern": "x", "maxLength": 9},
-}}  # fmt: skip
-
-
 def assert_used_or_refused_by_name(fitted: Callable[[], Any]) -> None:
     try:
         fitted()
@@ -207,9 +206,6 @@ def assert_used_or_refused_by_name(fitted: Callable[[], Any]) -> None:
 def test_any_schema_is_used_or_refused_by_name(form: Any, right: Any, data: st.DataObject) -> None:
     schema = data.draw(_with_any_part(right, PARTS))
     assert_used_or_refused_by_name(lambda: form.fitted(json.dumps(schema), COLUMNS))
-
-
-NAMES = st.sampled_from(["a", "", "5", ".m", "m", "\x1b[31m", "\u202e", "google.protobuf.Timestamp"])
 
 
 @given(NAMES, NAMES, NAMES, st.integers(0, 20), st.integers(-1, 2**29), st.sampled_from(["proto3", "proto2", "\x1b"]))

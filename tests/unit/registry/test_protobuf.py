@@ -39,6 +39,7 @@ from registry_rows import (
 VALUE = SerializationContext("orders", MessageField.VALUE)
 ENCODING = protobuf.fitted(protobuf.derived(COLUMNS, "orders_value", None), COLUMNS)
 SINGLE, REPEATED = FieldDescriptorProto.LABEL_OPTIONAL, FieldDescriptorProto.LABEL_REPEATED
+PLANTED = "from pathlib import Path\nPath(__file__).parent.with_name('was_run').touch()\n"
 
 
 def file_of(text: str) -> FileDescriptorProto:
@@ -256,9 +257,6 @@ def test_what_is_wrong_with_a_text_is_said_with_its_line(scratch: Path, capfd: p
             compiled(text)
         assert str(scratch) not in str(refused.value)
         assert list(scratch.iterdir()) == [] and capfd.readouterr() == ("", "")
-
-
-PLANTED = "from pathlib import Path\nPath(__file__).parent.with_name('was_run').touch()\n"
 
 
 @pytest.mark.parametrize("here", ["", ".", None])

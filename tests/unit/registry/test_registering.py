@@ -33,6 +33,12 @@ LOOK_UP = ("POST", "/subjects/orders-value")
 LATEST = ("GET", "/subjects/orders-value/versions/latest")
 FOUND = (200, {"id": 9, "version": 3, "subject": "orders-value", "schema": TEXT, "schemaType": "AVRO"})
 QUICK = {"max.retries": "0", "timeout": "5"}
+UNUSABLE = "it is not what a schema registry answers"
+ID = T.StructType([T.StructField("id", T.LongType())])
+ID_AND_NAME = T.StructType([*ID.fields, T.StructField("name", T.StringType())])
+TWICE = T.StructType([*ID.fields, *ID.fields])
+GIVEN = json.dumps({"type": "record", "name": "Order", "namespace": "shop", "fields": [
+    {"name": "id", "type": ["null", "long"]}]})  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -136,9 +142,6 @@ def deep(levels: int) -> str:
     return '{"type": "array", "items": ' * levels + '"int"' + "}" * levels
 
 
-UNUSABLE = "it is not what a schema registry answers"
-
-
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
@@ -198,11 +201,6 @@ def test_a_registry_of_single_bytes_is_not_waited_for(timeout: dict[str, str], m
     assert time.monotonic() - begun < 60
 
 
-ID = T.StructType([T.StructField("id", T.LongType())])
-ID_AND_NAME = T.StructType([*ID.fields, T.StructField("name", T.StringType())])
-TWICE = T.StructType([*ID.fields, *ID.fields])
-
-
 def register_at(subject: str) -> tuple[str, str]:
     return "POST", f"/subjects/{subject}/versions"
 
@@ -219,10 +217,6 @@ def pinned(
     names = functools.partial(subject_name, subject, "orders", is_key=is_key)
     name = record_name("orders", is_key)
     return column.pinned_schema(column.FORMS[form], columns, name, Registry.of(registry), names, schema)
-
-
-GIVEN = json.dumps({"type": "record", "name": "Order", "namespace": "shop", "fields": [
-    {"name": "id", "type": ["null", "long"]}]})  # fmt: skip
 
 
 @pytest.mark.parametrize(

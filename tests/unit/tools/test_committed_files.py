@@ -31,6 +31,9 @@ from protocol_page import NEWEST, Ours, Schema, ours, row
 
 ERRORS_PAGE = ROOT / "docs" / "errors.md"
 RAISED = [cls for _, classes in by_section() for cls in classes]
+PAGE = (ROOT / "docs" / "design" / "protocol.md").read_text(encoding="utf-8")
+END_TXN = Ours(26, "EndTxn", 0, 5)
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_the_page_of_errors_is_generated() -> None:
@@ -78,10 +81,6 @@ def test_rows_are_rows_whatever_is_in_them() -> None:
     (row,) = options_page.table([option]).splitlines()[2:]  # type: ignore[attr-defined]
     assert row.count(" | ") == 3
     assert "a \\| b \\* c. No message shows the value" in row
-
-
-PAGE = (ROOT / "docs" / "design" / "protocol.md").read_text(encoding="utf-8")
-END_TXN = Ours(26, "EndTxn", 0, 5)
 
 
 def test_an_api_that_brokers_do_not_understand_is_marked() -> None:
@@ -140,15 +139,9 @@ def test_every_requirement_is_locked_with_a_hash_to_a_version_that_it_allows(ext
     assert len(blocks) > 10
     assert [block.split()[0] for block in blocks if "--hash=sha256:" not in block] == []
     assert "://" not in text, "no index is named"
-
-
-def test_both_locks_have_the_same_versions() -> None:
-    dev, release = locked("dev"), locked("release")
-    for name in dev.keys() & release.keys():
-        assert versions_of(release[name]) <= versions_of(dev[name]), f"{name}: run `make lock`"
-
-
-SVG = "{http://www.w3.org/2000/svg}"
+    dev = locked("dev")
+    for name in dev.keys() & pins.keys():
+        assert versions_of(pins[name]) <= versions_of(dev[name]), f"{name}: run `make lock`"
 
 
 def test_the_committed_picture_shows_the_readme_and_refers_to_no_other_host() -> None:

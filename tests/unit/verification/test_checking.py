@@ -27,6 +27,14 @@ from record_cases import ROWS, Case, Row, cases, scalar_record
 
 RECORDS = [Record(offset, b"k", b"v%d" % offset, (("h", None),), 1_000 + offset, False) for offset in range(10, 20)]
 LOG = Log(start=0, visible_end=100, end=100, is_compacted=False)
+CHANGES = {
+    "key": lambda row: replace(row, key=b"" if row.key is None else row.key + b"."),
+    "value": lambda row: replace(row, value=b"" if row.value is None else None),
+    "header": lambda row: replace(row, headers=(*(row.headers or ()), (b"h", None))),
+    "time": lambda row: replace(row, timestamp_ms=row.timestamp_ms + 1),
+}
+PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";'
+KRB5 = "com.sun.security.auth.module.Krb5LoginModule"
 
 
 def summed(records: list[Record]) -> int:
@@ -103,14 +111,6 @@ def test_the_sinks_own_encoder_makes_the_same_records(case: Case, base_timestamp
     assert checksum(case.rows, base_timestamp) == crc32c(data.tobytes())
 
 
-CHANGES = {
-    "key": lambda row: replace(row, key=b"" if row.key is None else row.key + b"."),
-    "value": lambda row: replace(row, value=b"" if row.value is None else None),
-    "header": lambda row: replace(row, headers=(*(row.headers or ()), (b"h", None))),
-    "time": lambda row: replace(row, timestamp_ms=row.timestamp_ms + 1),
-}
-
-
 @pytest.mark.parametrize("changed", CHANGES)
 @given(rows=ROWS.filter(len), data=st.data())
 def test_any_change_is_another_checksum(changed: str, rows: list[Row], data: st.DataObject) -> None:
@@ -126,19 +126,9 @@ def test_the_order_counts() -> None:
     assert checksum([one, other], 5) == crc32c(records)
 
 
-PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";'
-KRB5 = "com.sun.security.auth.module.Krb5LoginModule"
-
-
 def settings(**options: str) -> dict[str, object]:
     texts = {f"kafka.{name.replace('_', '.')}": text for name, text in options.items()}
     return client_settings(sink_config({"kafka.bootstrap.servers": "h:1,[::1]:2", **texts}).producer)
-
-
-def test_nothing_is_said_of_security_where_there_is_none() -> None:
-    assert settings() == {
-        "bootstrap.servers": "h:1,[::1]:2", "client.id": "pykafka", "log_level": 0, "security.protocol": "PLAINTEXT",
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -178,6 +168,9 @@ def test_nothing_is_said_of_security_where_there_is_none() -> None:
     ],
 )  # fmt: skip
 def test_the_sinks_options_in_librdkafkas_words(options: dict[str, str], expected: dict[str, str]) -> None:
+    assert settings() == {
+        "bootstrap.servers": "h:1,[::1]:2", "client.id": "pykafka", "log_level": 0, "security.protocol": "PLAINTEXT",
+    }  # fmt: skip
     found = settings(**{"security_protocol": "SASL_SSL", **options})
     assert expected.items() <= found.items()
     assert None not in found.values()
