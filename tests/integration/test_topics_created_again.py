@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from broker_admin import delete_topic
+from broker_admin import create_again, delete_topic
 from committed_rows import read
 from exactly_once_writes import QUERY_ID, write_batch, write_micro_batch
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
@@ -96,13 +96,13 @@ def test_a_version_says_that_its_rows_went_with_the_old_topic(
     given = options(cluster, "daily", txnAppId="daily", txnVersion="0")
     write_batch(given, ROWS)
     old_id = topic_id(cluster, "daily")
-    delete_topic(cluster, "daily")
-    cluster.create_topic("daily", 2)
+    create_again(cluster, "daily", 2)
     write_batch(given, ROWS)
     warned, passed_over = warnings_of(caplog)
+    ids = f"(topic id {old_id} is now {topic_id(cluster, 'daily')})"
     assert (
-        "topic 'daily' was deleted and created again after txnVersion 0 of txnAppId 'daily' was decided (topic id "
-        f"{old_id} is now {topic_id(cluster, 'daily')})" in warned
+        f"topic 'daily' was deleted and created again after txnVersion 0 of txnAppId 'daily' was decided {ids}"
+        in warned
     )
     assert "higher txnVersion" in warned
     assert "writes nothing (3 rows were read)" in passed_over

@@ -18,14 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
 import broker_admin
 from committed_rows import read_values
@@ -93,10 +86,8 @@ class Query:
         begin = two_phase.begin(self.sink, facts, slot=slot, micro_batch_id=micro_batch_id, query_id="q")
         begun = run(self.client, begin)
         if begun.visible is None:
-            transaction = Transaction(
-                self.sink.names.slot(slot), begun.ids.producer_id, begun.ids.producer_epoch,
-                self.sink.transaction_version,
-            )  # fmt: skip
+            ids = begun.ids.producer_id, begun.ids.producer_epoch
+            transaction = Transaction(self.sink.names.slot(slot), *ids, self.sink.transaction_version)
             rows = pa.record_batch({"value": [f"{micro_batch_id}/{slot}"], "partition": pa.array([slot], pa.int32())})
             with lease_producer(self.config.producer) as producer:
                 write = producer.begin(topic=self.name, transaction=transaction)
@@ -160,6 +151,11 @@ def query(cluster: LocalKafka) -> Iterator[Query]:
     made = Query(cluster)
     with closing(made.client):
         yield made
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hanging, "PAUSES_MS", (1, 2, 4))
 
 
 class Command:
@@ -313,33 +309,25 @@ def test_abort_fences_the_driver_and_ends_what_nobody_decided(query: Query, comm
     assert query.visible() == ["0/0", "0/1"]
 
 
-@pytest.mark.parametrize("committed", [0, 1])
-def test_abort_leaves_what_is_decided(query: Query, command: Command, committed: int) -> None:
-    query.decide(*query.prepare(), slots=committed)
-    assert command("abort", "--take-over") == REFUSED
-    assert "its micro-batch 0 is decided" in command.error
-    assert f"repair --bootstrap-servers {query.kafka.bootstrap_servers} --prefix {query.name}" in command.error
-    assert command("repair") == DONE
-    assert query.visible() == ["0/0", "0/1"]
-
-
 # --- repair -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("committed", [0, 1])
 def test_repair_commits_what_is_decided(query: Query, command: Command, committed: int) -> None:
+    """And `abort` leaves it."""
     query.commit(*query.prepare())
     query.decide(*query.prepare(1), micro_batch_id=1, slots=committed)
+    advice = f"repair --bootstrap-servers {query.kafka.bootstrap_servers} --prefix {query.name}"
+    assert command("abort", "--take-over") == REFUSED
+    assert "its micro-batch 1 is decided" in command.error and advice in command.error
     assert command("describe") == DONE
     missing = "slot 1 not visible" if committed else "slot 0, slot 1 not visible"
     assert f"not carried out: {missing}" in command.said
     assert command.row(f"{query.name}.1")[4].strip() == "micro-batch 1"
-    assert f"repair --bootstrap-servers {query.kafka.bootstrap_servers} --prefix {query.name}" in command.said
-
+    assert advice in command.said
     assert command("repair", "--dry-run") == DONE
     assert f"Would commit {query.name}.1 (" in command.said
     assert len(query.visible()) == 2 + committed
-
     assert command("repair") == DONE
     assert f"{query.name}.1 (" in command.said
     assert command.said.endswith("All decided slots are visible.\n")
@@ -429,16 +417,14 @@ def test_a_marker_that_hangs_is_ended_by_repair(query: Query, command: Command) 
     assert query.visible() == ["0/0"]
 
 
-def test_a_commit_ends_what_hangs(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hanging, "PAUSES_MS", (1, 2, 4))
+def test_a_commit_ends_what_hangs(query: Query) -> None:
     facts, done = query.prepare()
     done[0] = query.write_unseen(done[0], b"0/0 too")
     query.commit(facts, done)
     assert query.visible() == ["0/0", "0/0 too", "0/1"]
 
 
-def test_a_replay_ends_what_hangs_since_before(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hanging, "PAUSES_MS", (1, 2, 4))
+def test_a_replay_ends_what_hangs_since_before(query: Query) -> None:
     facts, done = query.prepare()
     done[0] = query.write_unseen(done[0], b"0/0 too")
     query.decide(facts, done, slots=1)
@@ -449,10 +435,9 @@ def test_a_replay_ends_what_hangs_since_before(query: Query, monkeypatch: pytest
     assert query.visible() == ["0/0", "0/0 too", "0/1"]
 
 
-def test_a_run_that_goes_on_to_other_rows_ends_what_hangs_first(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_goes_on_to_other_rows_ends_what_hangs_first(query: Query) -> None:
     """Its own rows would share the end of those that are committed, even if that is an abort. In which topics those
     are the decision says, also if rows say where they go."""
-    monkeypatch.setattr(hanging, "PAUSES_MS", (1, 2, 4))
     facts, done = query.prepare()
     done[1] = query.write_unseen(done[1], b"0/1 too")
     query.decide(facts, done, slots=SLOTS)
@@ -462,13 +447,9 @@ def test_a_run_that_goes_on_to_other_rows_ends_what_hangs_first(query: Query, mo
     assert query.visible() == ["0/0", "0/1", "0/1 too"]
 
 
-def test_a_leader_that_missed_an_abort_does_not_commit_the_aborted_rows(
-    query: Query, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hanging, "PAUSES_MS", (1, 2, 4))
+def test_a_leader_that_missed_an_abort_does_not_commit_the_aborted_rows(query: Query) -> None:
     facts = run(query.client, two_phase.plan(query.sink))
-    begin = two_phase.begin(query.sink, facts, slot=1, micro_batch_id=0, query_id="q")
-    begun = run(query.client, begin)
+    begun = run(query.client, two_phase.begin(query.sink, facts, slot=1, micro_batch_id=0, query_id="q"))
     query.write_unseen(SlotPrepared(1, begun.ids, "q", "1", None), b"of an attempt that was aborted", number=1)
     facts, done = query.prepare()
     with pytest.raises(AbortedRowsOpen) as raised:
@@ -493,7 +474,7 @@ def test_a_transaction_timeout_above_the_brokers_is_refused_with_both_numbers() 
         given = given_options(options)
         with pytest.raises(InvalidOption, match=r"'900000'; expected at most .*transaction.max.timeout.ms, 300000\."):
             plan_stream(given, None)
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        admin = broker_admin.admin(kafka)
         # The ALLOW rule is needed: a user with only a DENY rule has no rights at all.
         rules = [(AclOperation.ALL, AclPermissionType.ALLOW), (AclOperation.DESCRIBE_CONFIGS, AclPermissionType.DENY)]
         bindings = [

@@ -16,7 +16,7 @@ from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.apis.sasl_authenticate import API as AUTHENTICATE
 from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
 from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest
-from scripted_kafka.byte_script import ByteScript
+from scripted_kafka import ByteScript
 from scripted_peers import Behaviour
 
 REPLY, OFFER, END = range(3)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,8 +18,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+import kafka_sink
 import waiting
 from kafka_sink.broker import LocalKafka
+from kafka_sink.errors import KafkaSinkError
 from read_back import read_topic
 from waiting import wait_until
 
@@ -48,6 +51,24 @@ def failure_of(frame: DataFrame, kafka: LocalKafka | str, topic: str | None, **o
     with pytest.raises(PySparkException) as failure:
         save(frame, kafka, topic, **options)
     return str(failure.value)
+
+
+@contextmanager
+def with_conf(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.unset(name)
+
+
+def error_of(call: Callable[[], object]) -> KafkaSinkError:
+    """Return our error behind Spark's. The call must fail with one."""
+    with pytest.raises(PySparkException) as failure:
+        call()
+    error = kafka_sink.error_of(failure.value)
+    assert error is not None, str(failure.value)
+    return error
 
 
 def numbers(spark: SparkSession, count: int, tasks: int = 1, first: int = 0) -> DataFrame:

@@ -21,8 +21,7 @@ from typing import NamedTuple, Self, TypeVar
 from kio.schema.errors import ErrorCode
 
 from certificates import Identity
-from kafka_services.admin_api import AdminApi
-from kafka_services.front import Front, HangUp
+from kafka_services.front import AdminApi, Front, HangUp
 from kafka_services.service import Service
 from model.cluster import Cluster
 from model.controller import TopicIdPartition
@@ -238,13 +237,10 @@ def _cluster(service: Service, port: int, started_ms: int) -> Cluster:
         new_group_coordinator=False,
     )  # fmt: skip
     settings = ClusterSettings(
-        cluster_id=service.cluster_id,
-        addresses={NODE_ID: (HOST, port)},
-        started_ms=started_ms,
-        generation=generation,
+        cluster_id=service.cluster_id, addresses={NODE_ID: (HOST, port)}, started_ms=started_ms, generation=generation,
         topic_defaults=TopicSettings(max_message_bytes=service.max_message_bytes),
         transactions=TransactionSettings(transaction_max_timeout_ms=service.transaction_max_timeout_ms),
-    )
+    )  # fmt: skip
     return Cluster(node_ids=[NODE_ID], rng=random.Random(1), settings=settings)
 
 

@@ -10,24 +10,13 @@
 runs over a model (`tests/verification/model`), or gives the scripted brokers one to answer for their transactions.
 """
 
-from scripted_kafka.byte_script import ByteScript
-from scripted_kafka.clients import connect_clients, connect_producers
 from scripted_kafka.kafka import HANG_UP, ScriptedKafka
-from scripted_kafka.live import LiveNetwork
+from scripted_kafka.live import LiveNetwork, connect_clients, connect_producers
 from scripted_kafka.network import ScriptedNetwork, Sent
-from scripted_kafka.sockets import advertises, scripted
+from scripted_kafka.sockets import ByteScript, advertises, scripted
 from scripted_kafka.transport import ScriptedTransport
 
 __all__ = [
-    "HANG_UP",
-    "ByteScript",
-    "LiveNetwork",
-    "ScriptedKafka",
-    "ScriptedNetwork",
-    "ScriptedTransport",
-    "Sent",
-    "advertises",
-    "connect_clients",
-    "connect_producers",
-    "scripted",
-]
+    "HANG_UP", "ByteScript", "LiveNetwork", "ScriptedKafka", "ScriptedNetwork", "ScriptedTransport", "Sent",
+    "advertises", "connect_clients", "connect_producers", "scripted",
+]  # fmt: skip
