@@ -63,6 +63,8 @@ def refused(batch: pa.RecordBatch, *, topic_option: bool) -> str | None:
 
 
 @given(ROWS, TYPES, COLUMNS, st.booleans())
+@example([MILD, *OTHERS], PLAIN_TYPES, ALL, True)
+@example([MILD, *OTHERS], PLAIN_TYPES, ALL, False)
 def test_bad_are_exactly_those_that_the_fast_path_refuses(
     rows: list[Given], types: Types, columns: set[str], topic_option: bool
 ) -> None:
