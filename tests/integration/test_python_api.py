@@ -20,22 +20,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
 from applications import told_by
+from committed_rows import read_values
+from exactly_once_runs import is_unrecorded
 from here import Here
+from kafka_sink import errors
 from kafka_sink.broker import LocalKafka
-from kafka_sink.errors import (
-    ColumnTypeMismatch,
-    InvalidArgument,
-    InvalidOption,
-    MissingOption,
-    ReadUnsupported,
-    TableUnsupported,
-    TooManyBadRows,
-    TopicNotFound,
-    WriteModeUnsupported,
-)
 from kafka_sink.monitoring.listener import ProgressLine, ProgressListener, StreamTally
-from read_back import read_topic
-from spark_writes import numbers
+from spark_writes import error_of, numbers
 from variants import variants
 from waiting import wait_until
 
@@ -44,8 +35,8 @@ DEADLINE_S = 180
 SOON = {"validate": False, "max_block_ms": 30_000}
 
 
-def values(kafka: LocalKafka, topic: str) -> list[str]:
-    return sorted((row.value or b"").decode() for _, _, row in read_topic(kafka.bootstrap_servers, topic, DEADLINE_S))
+def rows_in(here: Here, topic: str) -> list[str]:
+    return [value.decode() for value in here.values(topic)]
 
 
 def active(spark: SparkSession) -> Any:
@@ -62,7 +53,7 @@ def test_exports_run_in_threads_and_leave_them_the_session_they_had(here: Here, 
         return active(here.spark)
 
     def fail(frame: DataFrame) -> Any:
-        with pytest.raises(TopicNotFound):
+        with pytest.raises(errors.TopicNotFound):
             kafka_sink.export(frame, "nobody-made-this", bootstrap_servers=here.servers, **SOON)
         return active(here.spark)
 
@@ -80,7 +71,7 @@ def test_exports_run_in_threads_and_leave_them_the_session_they_had(here: Here, 
     thread.start()
     thread.join()
     assert left == [None]
-    assert values(here.kafka, name) == sorted([*"01" * 2, *"012" * 2, "0"])
+    assert rows_in(here, name) == sorted([*"01" * 2, *"012" * 2, "0"])
 
 
 @pytest.mark.long
@@ -126,28 +117,28 @@ def test_a_stream_starts_in_a_thread(here: Here) -> None:
     with ThreadPoolExecutor(1) as pool:
         query, left = pool.submit(start).result()
     assert query.awaitTermination(DEADLINE_S) and left is None
-    assert values(here.kafka, name) == list("01234")
+    assert rows_in(here, name) == list("01234")
 
 
 def test_an_export_raises_the_error_itself_from_plan_task_and_commit(here: Here) -> None:
     name, servers = here.topic(1), {"bootstrap_servers": here.servers}
     rows = here.numbers(4)
-    with pytest.raises(InvalidOption, match="900000") as in_plan:
+    with pytest.raises(errors.InvalidOption, match="900000") as in_plan:
         kafka_sink.export(rows, name, exactly_once=True, validate=False, transaction_timeout_ms=10**8, **servers)
     assert (in_plan.value.option, in_plan.value.value) == ("kafka.transaction.timeout.ms", "100000000")
-    with pytest.raises(TopicNotFound) as in_task:
+    with pytest.raises(errors.TopicNotFound) as in_task:
         kafka_sink.export(rows, "nobody-made-this", **servers, **SOON)
     assert in_task.value.topic == "nobody-made-this" and 0 < in_task.value.waited_ms <= 30_000
     # Each task is within the fraction's limit for small ones; all together are not.
     bad = here.spark.range(0, 40, 1, 2).selectExpr("CAST(id AS STRING) AS value", "IF(id % 20 = 3, 99, 0) AS partition")
-    with pytest.raises(TooManyBadRows) as in_commit:
+    with pytest.raises(errors.TooManyBadRows) as in_commit:
         kafka_sink.export(bad, name, exactly_once=True, validate=False, bad_rows="drop", max_bad_rows=1, **servers)
     assert (dict(in_commit.value.counts), in_commit.value.allowed) == ({"PartitionOutOfRange": 2}, 1)
     for raised in (in_plan, in_task, in_commit):
         assert isinstance(raised.value.__cause__, PySparkException)
         assert str(raised.value) in str(raised.value.__cause__) and "\n" not in str(raised.value)
         assert raised.value.__cause__ is not None and kafka_sink.error_of(raised.value.__cause__) is not raised.value
-    assert values(here.kafka, name) == []
+    assert rows_in(here, name) == []
 
 
 @pytest.fixture
@@ -168,7 +159,7 @@ def test_a_streams_error_is_raised_asked_for_and_printed(
             ticks, "nobody-made-this", bootstrap_servers=kafka.bootstrap_servers, output_mode=mode,
             checkpoint_location=str(tmp_path), **SOON,
         )  # fmt: skip
-        with pytest.raises(TopicNotFound) as raised:
+        with pytest.raises(errors.TopicNotFound) as raised:
             query.awaitTermination(DEADLINE_S)
         # A query of the test before may end meanwhile.
         wait_until(lambda: f"{query.id} has failed" in file.getvalue(), DEADLINE_S, "the listener hears of the end")
@@ -178,7 +169,7 @@ def test_a_streams_error_is_raised_asked_for_and_printed(
     assert raised.value.topic == "nobody-made-this"
     for failure in (query, query.exception(), raised.value.__cause__):
         error = kafka_sink.error_of(failure)
-        assert type(error) is TopicNotFound and str(error) == str(raised.value)
+        assert type(error) is errors.TopicNotFound and str(error) == str(raised.value)
     assert f"{query.id} has failed: TopicNotFound: {raised.value}\n" in file.getvalue()
     assert file.getvalue().count(str(query.id)) == 1
 
@@ -217,7 +208,7 @@ class Sums:
         return query
 
     def seen(self, topic: str) -> list[tuple[int, int]]:
-        told = map(json.loads, values(self.kafka, topic))
+        told = map(json.loads, read_values(self.kafka, topic).elements())
         return sorted((each["k"], each["s"]) for each in told)
 
 
@@ -251,9 +242,7 @@ def test_a_micro_batch_that_spark_did_not_record_is_written_once_in_update_mode(
     sums.put(1, 2)
     for name, checkpoint, exactly_once in ((once, "once", True), (twice, "twice", False)):
         sums.write(name, checkpoint, exactly_once=exactly_once)
-        # As if the driver had died behind the write.
-        (tmp_path / checkpoint / "commits" / "0").unlink()
-        (tmp_path / checkpoint / "commits" / ".0.crc").unlink(missing_ok=True)
+        is_unrecorded(tmp_path, checkpoint)
         sums.write(name, checkpoint, exactly_once=exactly_once)
     assert sums.seen(once) == [(0, 2), (1, 1)]
     assert sums.seen(twice) == [(0, 2), (0, 2), (1, 1), (1, 1)]
@@ -272,35 +261,25 @@ def test_a_new_checkpoint_is_a_new_query_in_update_mode(sums: Sums, topic: Calla
 
 def test_what_update_mode_needs_is_told_before_the_query_starts(here: Here, ticks: DataFrame) -> None:
     name, servers = here.topic(1), {"bootstrap_servers": here.servers}
-    with pytest.raises(InvalidArgument, match="checkpoint_location"):
+    with pytest.raises(errors.InvalidArgument, match="checkpoint_location"):
         kafka_sink.to_kafka(ticks, name, output_mode="update", exactly_once=True, **servers)
-    with pytest.raises(WriteModeUnsupported):
+    with pytest.raises(errors.WriteModeUnsupported):
         kafka_sink.to_kafka(ticks, name, output_mode="complete", **servers)
-    with pytest.raises(InvalidArgument, match="output_mode"):
+    with pytest.raises(errors.InvalidArgument, match="output_mode"):
         kafka_sink.to_kafka(ticks, name, output_mode="upsert", **servers)
     assert here.spark.streams.active == []
 
 
-def told_line(failure: BaseException) -> str:
-    """The line of the worker's traceback that says it."""
-    return next(line for line in str(failure).splitlines() if line.startswith("kafka_sink.errors."))
-
-
 def test_a_table_is_not_made_and_the_error_says_how_to_read(spark: SparkSession) -> None:
-    with pytest.raises(PySparkException) as failure:
-        spark.sql("CREATE TABLE no_columns USING pykafka")
-    assert told_line(failure.value).startswith("kafka_sink.errors.ReadUnsupported: ")
-    assert 'spark.readStream.format("pykafka")' in told_line(failure.value)
-    assert isinstance(kafka_sink.error_of(failure.value), ReadUnsupported)
+    error = error_of(lambda: spark.sql("CREATE TABLE no_columns USING pykafka"))
+    assert isinstance(error, errors.ReadUnsupported) and 'spark.readStream.format("pykafka")' in str(error)
 
 
 @pytest.mark.long
 def test_a_read_without_options_is_told_what_is_missing(spark: SparkSession) -> None:
     reader = spark.read.format("pykafka")
     for attempt in (reader.load, lambda: reader.schema("value BINARY").load().collect()):
-        with pytest.raises(PySparkException) as failure:
-            attempt()
-        assert isinstance(kafka_sink.error_of(failure.value), MissingOption)
+        assert isinstance(error_of(attempt), errors.MissingOption)
 
 
 @pytest.fixture
@@ -317,17 +296,16 @@ def test_a_write_that_would_make_a_table_is_refused_and_leaves_nothing(
     options = here.to(name)
     options |= {"deliveryGuarantee": "exactly-once"} if exactly_once else {}
     writer = here.numbers(3).write.format("pykafka").options(**options)
-    for mode in ("append", "errorifexists"):
-        with pytest.raises(PySparkException) as failure:
-            writer.mode(mode).saveAsTable("saved")
-        assert isinstance(kafka_sink.error_of(failure.value), TableUnsupported)
-    with pytest.raises(PySparkException) as failure:
-        here.numbers(3).writeTo("written").using("pykafka").options(**options).create()
-    assert isinstance(kafka_sink.error_of(failure.value), TableUnsupported)
+    for call in (
+        lambda: writer.mode("append").saveAsTable("saved"),
+        lambda: writer.mode("errorifexists").saveAsTable("saved"),
+        here.numbers(3).writeTo("written").using("pykafka").options(**options).create,
+    ):
+        assert isinstance(error_of(call), errors.TableUnsupported)
     assert tables().isdisjoint({"saved", "written"})
-    assert values(here.kafka, name) == []
+    assert rows_in(here, name) == []
     writer.mode("append").save()
-    assert values(here.kafka, name) == list("012")
+    assert rows_in(here, name) == list("012")
 
 
 @pytest.mark.long
@@ -337,13 +315,10 @@ def test_a_table_with_columns_is_made_by_spark_and_cannot_be_read_or_filled(here
     options = f"'kafka.bootstrap.servers' '{here.servers}', topic '{name}'"
     here.spark.sql(f"CREATE TABLE with_columns (value STRING) USING pykafka OPTIONS ({options})")
     assert "with_columns" in tables()
-    with pytest.raises(PySparkException) as failure:
-        here.spark.sql("SELECT * FROM with_columns").collect()
-    assert isinstance(kafka_sink.error_of(failure.value), ColumnTypeMismatch | MissingOption)
-    with pytest.raises(PySparkException) as failure:
-        here.spark.sql("INSERT INTO with_columns VALUES ('a')")
-    assert isinstance(kafka_sink.error_of(failure.value), MissingOption)
-    assert values(here.kafka, name) == []
+    read = error_of(here.spark.sql("SELECT * FROM with_columns").collect)
+    assert isinstance(read, errors.ColumnTypeMismatch | errors.MissingOption)
+    assert isinstance(error_of(lambda: here.spark.sql("INSERT INTO with_columns VALUES ('a')")), errors.MissingOption)
+    assert rows_in(here, name) == []
 
 
 @pytest.mark.long
@@ -352,7 +327,7 @@ def test_an_environment_that_is_not_activated_works_on_a_local_master(here: Here
     """Spark's own look-up starts a Python that has neither the package nor pyarrow."""
     name = here.topic(1)
     venv.create(here.folder / "other")
-    told = told_by("not_activated_app.py", here.servers, name, here.folder / "other" / "bin", way)
+    told = told_by("apps.py", "not_activated", here.servers, name, here.folder / "other" / "bin", way)
     assert told["before"], "Spark finds the format by itself"
     assert told["there"] == (6 if way == "export" else 3)
 
@@ -370,7 +345,7 @@ def test_a_frame_of_another_library_is_written(here: Here) -> None:
     for frame in (pandas.set_index("n", drop=False), pa.table({"n": [3]}), Lazy(pa.table({"n": [4]}))):
         with ThreadPoolExecutor(1) as pool:
             pool.submit(kafka_sink.export, frame, name, value="json", bootstrap_servers=here.servers).result()
-    first, *others = map(json.loads, values(here.kafka, name))
+    first, *others = map(json.loads, rows_in(here, name))
     assert first.pop("at").startswith("2026-11-01T00:00:00")
     assert [first, *others] == [{"n": 1, "amount": 0.5}, {"n": 2}, {"n": 3}, {"n": 4}]
     view = pa.array(["a", None], pa.string_view())
@@ -379,7 +354,7 @@ def test_a_frame_of_another_library_is_written(here: Here) -> None:
     of_polars = pa.table({"s": view, "c": coded, "l": texts, "u": counts})
     for frame in (Lazy(of_polars), of_polars.slice(2)):
         kafka_sink.export(frame, name, value="json", bootstrap_servers=here.servers)
-    nulls, full = sorted((row for row in map(json.loads, values(here.kafka, name)) if "u" in row), key=len)
+    nulls, full = sorted((row for row in map(json.loads, rows_in(here, name)) if "u" in row), key=len)
     assert (full, nulls) == ({"s": "a", "c": "a", "l": ["b"], "u": 2**64 - 1}, {"l": [], "u": 0})
     with pytest.raises(TypeError, match=r"df is a pandas\.DataFrame that Spark cannot take: .*column a"):
         kafka_sink.export(pd.DataFrame({"a": [1, "x"]}), name, bootstrap_servers=here.servers)

@@ -1,10 +1,9 @@
-"""Reads over brokers of other releases, and over Spark Connect."""
+"""Reads over brokers of other releases."""
 
 from __future__ import annotations
 
 import pytest
 
-from applications import told_by
 from broker_admin import produce
 from kafka_reads import offsets_read, reader_of
 from kafka_sink.broker import LocalKafka
@@ -47,18 +46,3 @@ def test_a_release_before_2_3_is_refused_before_the_read() -> None:
         kafka.create_topic("numbers", 1)
         with pytest.raises(BrokerUnsupported, match="Fetch"):
             reader_of(kafka, "offset", subscribe="numbers").partitions()
-
-
-def test_spark_connect_reads_and_tells_the_errors(kafka: LocalKafka) -> None:
-    kafka.create_topic("read-by-connect", 3)
-    produce(kafka, "read-by-connect", 1_000)
-    told = told_by("spark_connect_read_app.py", kafka.bootstrap_servers, "read-by-connect")
-    assert told == {
-        "rows": 1_000,
-        "columns": ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"],
-        "pruned": [[7, "7"]],
-        "error": "TopicToReadMissing",
-        "streamed": 1_000,
-        "latest": 1_000,
-        "stream error": "TopicToReadMissing",
-    }

@@ -17,7 +17,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AclOperation, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark import TaskContext, cloudpickle
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -122,13 +121,17 @@ def own(identity: Identity) -> dict[str, str]:
     return {f"kafka.{name}": value for name, value in keys_of(identity).items()}
 
 
+def by_ca_file(options: dict[str, str], folder: Path, certificate: str = CA.certificate) -> dict[str, str]:
+    (folder / "ca.pem").write_text(certificate)
+    rest = {name: value for name, value in options.items() if name != "kafka.ssl.truststore.certificates"}
+    return {**rest, "kafka.ssl.truststore.location": str(folder / "ca.pem")}
+
+
 # --- let in -----------------------------------------------------------------------------------------------------------
 
 
 def test_tls(secure: SecureKafka, topic: str, tmp_path: Path) -> None:
-    (tmp_path / "ca.pem").write_text(CA.certificate)
-    by_file = secure.tls() | {"kafka.ssl.truststore.location": str(tmp_path / "ca.pem")}
-    del by_file["kafka.ssl.truststore.certificates"]
+    by_file = by_ca_file(secure.tls(), tmp_path)
     for options in (secure.tls(), secure.tls(ssl_enabled_protocols="TLSv1.2"), by_file):
         (receipt,) = write(options, topic)
         assert receipt.record_count == 100
@@ -149,10 +152,8 @@ def test_a_stream_goes_on_when_the_brokers_certificate_changes(spark: SparkSessi
         return str(file)
 
     first = {setting: certificate(0, CA), "listener.name.tls.ssl.keystore.type": "PEM"}
-    trust.write_text(CA.certificate)
     with LocalKafka(listeners={"TLS": "SSL"}, config=first) as kafka:
-        options = SecureKafka(kafka).tls(ssl_truststore_location=str(trust))
-        del options["kafka.ssl.truststore.certificates"]
+        options = by_ca_file(SecureKafka(kafka).tls(), tmp_path)
         host, port = kafka.addresses_of("TLS").split(":")
         served = ssl.get_server_certificate((host, int(port)))
         kafka.create_topic("in", 2)
@@ -204,37 +205,32 @@ def let_in(spark: SparkSession, secure: SecureKafka, topic: str) -> Iterator[dic
     assert count_in(secure, topic) == 1
 
 
-def at_home(secure: SecureKafka, topic: str, file: Path, **texts: str) -> dict[str, str]:
-    """Replacements: a platform's lines name no CA, as every system knows theirs."""
-    file.write_text(CA.certificate)
+WAYS_IN = {
+    "TLS and SASL": ("docs/security.md", "broker.example:9093", {'"secret"': quoted(PASSWORDS["alice"])}),
+    "Confluent Cloud": (
+        "docs/platforms.md", "pkc-xxxxx.eu-west-1.aws.confluent.cloud:9092",
+        {"API-KEY": "alice", "API-SECRET": PASSWORDS["alice"]},
+    ),
+    "Amazon MSK": (
+        "docs/platforms.md", "b-1.demo.xxxxxx.c2.kafka.eu-west-1.amazonaws.com:9096",
+        {'"secret"': repr(PASSWORDS["alice"])},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("heading", WAYS_IN)
+def test_the_documented_way_in(
+    secure: SecureKafka, topic: str, let_in: dict[str, object], tmp_path: Path, heading: str
+) -> None:
+    """A platform's lines name no CA, as every system knows theirs; this is a stand-in of it."""
+    (page, address, password), file = WAYS_IN[heading], tmp_path / "ca.pem"
     protocol = '"kafka.security.protocol": "SASL_SSL",'
-    trust = {} if "ca" in texts else {protocol: f'{protocol} "kafka.ssl.truststore.location": "{file}",'}
-    here = {texts["address"]: secure.kafka.addresses_of("SASL"), '"orders"': f'"{topic}"'}
-    return here | trust | ({texts["ca"]: str(file)} if "ca" in texts else {})
-
-
-def test_the_documented_way_in(secure: SecureKafka, topic: str, let_in: dict[str, object], tmp_path: Path) -> None:
-    password = {'"secret"': quoted(PASSWORDS["alice"])}
-    here = at_home(secure, topic, tmp_path / "ca.pem", address="broker.example:9093", ca="/etc/pki/ca.pem")
-    run_python("docs/security.md", "TLS and SASL", 0, here | password, let_in)
-
-
-def test_the_way_into_confluent_cloud_on_a_stand_in(
-    secure: SecureKafka, topic: str, let_in: dict[str, object], tmp_path: Path
-) -> None:
-    password = {"API-KEY": "alice", "API-SECRET": PASSWORDS["alice"]}
-    address = "pkc-xxxxx.eu-west-1.aws.confluent.cloud:9092"
-    here = at_home(secure, topic, tmp_path / "ca.pem", address=address)
-    run_python("docs/platforms.md", "Confluent Cloud", 0, here | password, let_in)
-
-
-def test_the_way_into_msk_on_a_stand_in(
-    secure: SecureKafka, topic: str, let_in: dict[str, object], tmp_path: Path
-) -> None:
-    password = {'"secret"': repr(PASSWORDS["alice"])}
-    address = "b-1.demo.xxxxxx.c2.kafka.eu-west-1.amazonaws.com:9096"
-    here = at_home(secure, topic, tmp_path / "ca.pem", address=address)
-    run_python("docs/platforms.md", "Amazon MSK", 0, here | password, let_in)
+    file.write_text(CA.certificate)
+    trust = {"/etc/pki/ca.pem": str(file)}
+    if page == "docs/platforms.md":
+        trust = {protocol: f'{protocol} "kafka.ssl.truststore.location": "{file}",'}
+    here = {address: secure.kafka.addresses_of("SASL"), '"orders"': f'"{topic}"'}
+    run_python(page, heading, 0, here | trust | password, let_in)
 
 
 def test_the_client_that_verifies_receipts_connects_by_the_same_options(
@@ -242,10 +238,7 @@ def test_the_client_that_verifies_receipts_connects_by_the_same_options(
 ) -> None:
     alice = CA.issue("alice")
     (tmp_path / "both.pem").write_text(alice.key + alice.chain)
-    (tmp_path / "ca.pem").write_text(CA.certificate)
-    files = secure.tls("MTLS", ssl_keystore_location=str(tmp_path / "both.pem"))
-    by_files = files | {"kafka.ssl.truststore.location": str(tmp_path / "ca.pem")}
-    del by_files["kafka.ssl.truststore.certificates"]
+    by_files = by_ca_file(secure.tls("MTLS", ssl_keystore_location=str(tmp_path / "both.pem")), tmp_path)
     for options in (secure.tls(), secure.tls("MTLS") | own(alice), by_files, *map(secure.sasl, MECHANISMS)):
         with closing(Cluster(sink_config(options).producer)) as cluster:
             assert cluster.topics([topic])[topic].partition_count == 1
@@ -483,17 +476,12 @@ def test_the_check_names_a_truststore_that_cannot_be_opened(
     assert (failure.step, said in failure.finding.found) == ("tls", True), failure
 
 
-def test_a_broker_keeps_no_password_with_too_few_iterations(secure: SecureKafka) -> None:
-    """So that what follows needs one that was tampered with."""
-    with pytest.raises(KafkaException, match="Too few iterations"):
-        add_scram_users(secure.admin, iterations=FEW_ITERATIONS)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_broker_that_asks_for_too_few_iterations(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """An unchanged Kafka neither keeps nor offers such a password."""
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", careless_java(version, FEW_ITERATIONS, tmp_path))
     with secure_kafka(version) as careless:
         careless.kafka.create_topic("any", 1)
@@ -561,9 +549,13 @@ def test_a_token_of_an_endpoint(secure: SecureKafka, topic: str, endpoint: Idp) 
     assert len(endpoint.told) == asked, "kept for all connections of the process"
 
 
+def without_credentials(secure: SecureKafka) -> dict[str, str]:
+    """Options for a token of a callable."""
+    return secure.tls("TOKENS", sasl_mechanism="OAUTHBEARER")
+
+
 def test_a_token_of_a_callable(secure: SecureKafka, topic: str) -> None:
-    options = secure.tokens("https://unused.example/")
-    del options["kafka.sasl.oauthbearer.token.endpoint.url"], options["kafka.sasl.jaas.config"]
+    options = without_credentials(secure)
     token = token_for("alice", 60)
     given = {**given_options(options), "token_callable": Secret(cloudpickle.dumps(lambda: (token, 60.0)))}
     with lease_producer(complete(given).producer) as producer:
@@ -617,31 +609,36 @@ def test_what_hostile_peers_say_to_a_client_of_spark_connect() -> None:
     with ExitStack() as peers:
         ports = [peers.enter_context(peer(each)) for each in hostile_peers()]
         at = [{**login, "kafka.bootstrap.servers": f"127.0.0.1:{port}"} for port in ports]
-        given = {"users": {"alice": {}}, "hostile": [{"write": {**each, **short}, "read": each} for each in at]}
-        told = told_by("spark_connect_tenants_app.py", json.dumps(given))
+        told = told_by(
+            "connect_apps.py", "hostile", json.dumps([{"write": {**each, **short}, "read": each} for each in at])
+        )
     assert_harmless(told, CANARY)
     classes = [each["class"] for each in told]
     assert len(classes) == 9 and set(classes) <= {"AuthenticationFailed", "BrokersUnreachable"}, classes
 
 
+def tenants_topics(secure: SecureKafka) -> dict[str, str]:
+    """A topic of each, which only its user may write and read."""
+    topics = {user: f"of-{user}-{next(topic_numbers)}" for user in ("bob", "dan")}
+    for user, name in topics.items():
+        secure.kafka.create_topic(name, 1)
+        may = AclOperation.WRITE, AclOperation.READ
+        secure.allow(*(Acl(ResourceType.TOPIC, name, each) for each in may), user=user)
+    return topics
+
+
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_two_tenants_on_one_spark_connect_server(secure: SecureKafka) -> None:
-    users: dict[str, Any] = {
-        user: {"token": token_for(user, 3600), "topic": f"of-{user}-{next(topic_numbers)}"} for user in ("bob", "dan")
-    }
-    users["bob"]["options"] = secure.sasl("SCRAM-SHA-512", "bob")
-    for user, of_user in users.items():
-        secure.kafka.create_topic(of_user["topic"], 1)
-        may = (AclOperation.WRITE, AclOperation.READ)
-        secure.allow(*(Acl(ResourceType.TOPIC, of_user["topic"], each) for each in may), user=user)
-    options = secure.tokens("https://unused.example/")
-    del options["kafka.sasl.oauthbearer.token.endpoint.url"], options["kafka.sasl.jaas.config"]
-    told = told_by("spark_connect_tenants_app.py", json.dumps({"users": users, "options": options}))
-    assert told["read"] == {"bob": ["bob", "bob"], "dan": ["dan"]}
+    users: list[dict[str, Any]] = [
+        {"token": token_for(user, 3600), "topic": name} for user, name in tenants_topics(secure).items()
+    ]
+    users[0]["options"] = secure.sasl("SCRAM-SHA-512", "bob")
+    told = told_by("connect_apps.py", "tenants", json.dumps(users), json.dumps(without_credentials(secure)))
+    assert told["read"] == [2, 1]
     assert [each["class"] for each in told["refused"]] == ["TopicAuthorizationFailed"] * 5
     assert told["without"]["class"] == "MissingOption"
-    secrets = [*(each["token"] for each in users.values()), PASSWORDS["bob"]]
+    secrets = [*(each["token"] for each in users), PASSWORDS["bob"]]
     assert_harmless([*told["refused"], told["without"]], *secrets)
 
 
@@ -653,12 +650,7 @@ def test_two_tenants_in_one_worker_reach_their_own_topics_only(
     """Both register the same function, which looks up the current user. Bob also writes with a password."""
     current_user, asked = tmp_path / "current-user", tmp_path / "asked"
     tokens = {user: token_for(user, 3600) for user in ("bob", "dan")}
-    own_topics = {user: f"of-{user}-{next(topic_numbers)}" for user in tokens}
-    for user, name in own_topics.items():
-        secure.kafka.create_topic(name, 1)
-        secure.allow(
-            *(Acl(ResourceType.TOPIC, name, may) for may in (AclOperation.WRITE, AclOperation.READ)), user=user
-        )
+    own_topics = tenants_topics(secure)
 
     def of_current_user() -> tuple[str, float]:
         user = current_user.read_text()
@@ -666,8 +658,7 @@ def test_two_tenants_in_one_worker_reach_their_own_topics_only(
             file.write(f"{user} {os.getpid()} {TaskContext.get() is not None}\n")
         return tokens[user], 3600.0
 
-    options = {**secure.tokens("https://unused.example/"), "kafka.client.id": own_topics["bob"]}
-    del options["kafka.sasl.oauthbearer.token.endpoint.url"], options["kafka.sasl.jaas.config"]
+    options = {**without_credentials(secure), "kafka.client.id": own_topics["bob"]}
     sessions = {user: spark.newSession() for user in tokens}
 
     def writes(user: str, topic: str, given: dict[str, str] = options) -> None:
@@ -733,22 +724,15 @@ def test_a_token_that_expires_in_mid_write_and_is_not_renewed(secure: SecureKafk
     assert CLIENT_SECRET not in str(failure.value)
 
 
-def test_a_token_that_the_broker_refuses(secure: SecureKafka, endpoint: Idp) -> None:
+def test_no_token_and_one_that_the_broker_refuses(secure: SecureKafka, endpoint: Idp) -> None:
     expired = token_for("alice", -30)
     endpoint.answers = [(200, body(access_token=expired, expires_in=60))]
-    failure = failure_of(secure.tokens(endpoint.url, sasl_oauthbearer_scope="expired"))
-    assert isinstance(failure, AuthenticationFailed)
-    assert (failure.mechanism, failure.user) == ("OAUTHBEARER", "app")
-    assert "the broker refused" in failure.reason
-    assert expired not in str(failure)
-
-
-def test_an_endpoint_that_gives_no_token(secure: SecureKafka, endpoint: Idp) -> None:
+    refused = failure_of(secure.tokens(endpoint.url, sasl_oauthbearer_scope="expired"))
+    assert isinstance(refused, AuthenticationFailed)
+    assert (refused.mechanism, refused.user) == ("OAUTHBEARER", "app")
+    assert "the broker refused" in refused.reason and expired not in str(refused)
     endpoint.answers = [(401, body(error="invalid_client"))]
-    failure = failure_of(secure.tokens(endpoint.url, sasl_oauthbearer_scope="none"))
-    assert isinstance(failure, TokenUnavailable)
-    failure = failure_of(
-        secure.tokens(endpoint.url, sasl_oauthbearer_scope="ca", ssl_truststore_certificates=OTHER_CA.certificate)
-    )
-    assert isinstance(failure, TokenUnavailable)
-    assert "certificate" in failure.reason
+    assert isinstance(failure_of(secure.tokens(endpoint.url, sasl_oauthbearer_scope="none")), TokenUnavailable)
+    unknown = {"ssl_truststore_certificates": OTHER_CA.certificate}
+    failure = failure_of(secure.tokens(endpoint.url, sasl_oauthbearer_scope="ca", **unknown))
+    assert isinstance(failure, TokenUnavailable) and "certificate" in failure.reason

@@ -1,21 +1,25 @@
-"""What needs a Spark of its own: a worker's connections, a task's second attempt, and Spark Connect.
-
-There is one Spark a process, so each is an application that is run as users run theirs.
-"""
+"""What needs a Spark or a process of its own: there is one Spark a process, so each is an application of `apps.py` or
+`connect_apps.py`, run as users run theirs."""
 
 from __future__ import annotations
 
 import itertools
+import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from applications import DEADLINE_S, told_by
+from applications import DEADLINE_S, run_application, told_by
 from broker_admin import produce
+from committed_rows import held_back, read
 from kafka_sink.broker import LocalKafka
+from kafka_sink.errors.exhaustion import PATIENCE_MS
 from read_back import read_topic
 from spark_writes import ARROW_BATCH_ROWS, numbers_in
+
+CANARY = "canary-8f3e"
 
 
 @pytest.mark.long
@@ -23,29 +27,24 @@ def test_a_worker_has_one_client_for_all_that_its_tasks_ask_and_write(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     """Rows, transactions, markers and topics' settings go over the same connections."""
-    counts = told_by("connections_app.py", kafka.bootstrap_servers, topic(2), tmp_path)
-    assert len(counts) == 4
+    counts = told_by("apps.py", "connections", kafka.bootstrap_servers, topic(2), tmp_path)
     # To the bootstrap server and to the broker, which are one here.
-    assert set(counts.values()) <= {1, 2}, counts
-    assert len(set(counts.values())) == 1, counts
+    assert len(counts) == 4 and set(counts.values()) in ({1}, {2}), counts
 
 
 @pytest.mark.long
 def test_a_second_attempt_writes_its_task_again(kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    name = topic(1)
-    told_by("spark_retry_app.py", kafka.bootstrap_servers, name, "write")
-    rows = list(range(6 * ARROW_BATCH_ROWS))
+    name, rows = topic(1), list(range(6 * ARROW_BATCH_ROWS))
+    told_by("apps.py", "write_with_second_attempt", kafka.bootstrap_servers, name)
     got = numbers_in(kafka, name)
-    of_first_attempt = got[: -len(rows)]
-    assert of_first_attempt == list(range(len(of_first_attempt)))
-    assert got[-len(rows) :] == rows
+    assert got == [*range(len(got) - len(rows)), *rows]
 
 
 @pytest.mark.long
 def test_a_first_attempt_is_in_no_figure_of_a_read(kafka: LocalKafka, topic: Callable[..., str]) -> None:
     name = topic(2)
     produce(kafka, name, 500, 500)
-    told = told_by("spark_retry_app.py", kafka.bootstrap_servers, name, "read")
+    told = told_by("apps.py", "read_with_second_attempt", kafka.bootstrap_servers, name)
     assert told == {"arrived": 1_000, "counted": [500, 500]}
 
 
@@ -56,22 +55,24 @@ def test_dead_letters_of_a_second_attempt_are_shown_once_by_exactly_once(
 ) -> None:
     name, letters = topic(1), topic(1)
     options = [f"deliveryGuarantee={guarantee}", "badRows=deadLetter", f"deadLetterTopic={letters}", "maxBadRows=1"]
-    told_by("spark_retry_app.py", kafka.bootstrap_servers, name, "write", *options)
+    told_by("apps.py", "write_with_second_attempt", kafka.bootstrap_servers, name, *options)
     good = [number for number in range(6 * ARROW_BATCH_ROWS) if number != 7]
     written, dead = numbers_in(kafka, name), numbers_in(kafka, letters)
     if guarantee == "exactly-once":
         assert (written, dead) == (good, [7])
     else:
         # Of the first attempt as far as it came, and of the second one, which is the whole task.
-        assert written[-len(good) :] == good
-        assert dead in ([7], [7, 7])
+        assert written[-len(good) :] == good and dead in ([7], [7, 7])
+
+
+# --- Spark Connect ----------------------------------------------------------------------------------------------------
 
 
 def test_spark_connect_writes_batches_streams_and_exports_and_tells_the_errors(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name, other, exported = topic(1), topic(1), topic(3)
-    told = told_by("spark_connect_app.py", kafka.bootstrap_servers, name, other, exported, tmp_path)
+    told = told_by("connect_apps.py", "writes", kafka.bootstrap_servers, name, other, exported, tmp_path)
     assert numbers_in(kafka, name) == list(range(2_000))
     assert numbers_in(kafka, other) == [-number for number in range(1, 2_000)]
     assert "kafka_sink.errors.InvalidOption: option 'kafka.compression.type'" in told["option"]
@@ -89,3 +90,101 @@ def test_spark_connect_writes_batches_streams_and_exports_and_tells_the_errors(
     assert all(each == sorted(each) and each for each in of_export)
     assert told["rows"] == 1_000
     assert told["offsets"] == {str(partition): [0, len(each) - 1] for partition, each in enumerate(of_export)}
+
+
+@pytest.mark.long
+def test_spark_connect_reads_and_tells_the_errors(kafka: LocalKafka) -> None:
+    kafka.create_topic("read-by-connect", 3)
+    produce(kafka, "read-by-connect", 1_000)
+    assert told_by("connect_apps.py", "reads", kafka.bootstrap_servers, "read-by-connect") == {
+        "rows": 1_000,
+        "columns": ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"],
+        "pruned": [[7, "7"]], "error": "TopicToReadMissing",
+        "streamed": 1_000, "latest": 1_000, "stream error": "TopicToReadMissing",
+    }  # fmt: skip
+
+
+# --- workers that are not as usual ------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("limits", "conf", "skew_s", "read_ends", "stream_ends"),
+    [
+        # Sockets, pipes and files of a worker are far fewer.
+        pytest.param("ulimit -n 64", [], 0, 100, None, id="64 files"),
+        # As on a full disk. A batch read notes its action in a file, unless all actions may read the same offsets. A
+        # stream notes its name in the checkpoint.
+        pytest.param("ulimit -f 0", [], 0, "PlanNotNoted", "CheckpointUnusable", id="no new file"),
+        # A worker of its own for each task, plan and commit. Spark gives up one that does not start in 10 s: on a busy
+        # machine tasks have another attempt, plans and commits have none.
+        pytest.param(
+            "true", ["spark.python.use.daemon=false", "spark.master=local[2,4]"], 0, 100, None, id="no daemon"
+        ),
+        # So is the clock of plans and commits. Spark's own, as the brokers', is right.
+        pytest.param("true", [], 3_600, 100, None, id="a clock an hour ahead"),
+        pytest.param("true", [], -3_600, 100, None, id="a clock an hour behind"),
+    ],
+)
+def test_reads_and_writes_of_workers_with(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path,
+    limits: str, conf: list[str], skew_s: int, read_ends: object, stream_ends: object,
+) -> None:  # fmt: skip
+    source, target = topic(2), topic(2)
+    produce(kafka, source, 50, 50)
+    if skew_s:
+        # Python runs it when it starts.
+        (tmp_path / "sitecustomize.py").write_text(
+            f"import time\ns, ns = time.time, time.time_ns\n"
+            f"time.time, time.time_ns = lambda: s() + {skew_s}, lambda: ns() + {skew_s} * 10**9\n"
+        )
+        limits = f"export PYTHONPATH={tmp_path}:$PYTHONPATH"
+    told = told_by("apps.py", "odd_workers", kafka.bootstrap_servers, source, target, tmp_path, limits, *conf)
+    writes = {"at-least-once": None, "exactly-once": None, "stream": stream_ends}
+    assert told == {"read": read_ends, "first": 100, **writes}
+    # Each number of both writes, and the half of them that the source has twice.
+    assert read(kafka, target) == Counter({n: 2 + 2 * (stream_ends is None and n < 50) for n in range(100)})
+    assert held_back(kafka, target) == 0
+    times_s = [record.timestamp_ms / 1_000 for _, _, record in read_topic(kafka.bootstrap_servers, target, DEADLINE_S)]
+    assert all(abs(time_s - skew_s - time.time()) < 600 for time_s in times_s)
+
+
+NO_FILES = "no more open files: the limit of open files of a process (ulimit -n) is reached"
+
+
+@pytest.mark.parametrize(
+    ("lacks", "said"),
+    [
+        ("files", NO_FILES),
+        # Another connection of the process may end: it is waited for.
+        pytest.param("sockets", NO_FILES, marks=pytest.mark.long),
+        ("threads", "no more threads: a thread could not be started"),
+        ("memory", "no more memory: "),
+    ],
+)
+def test_what_a_worker_has_no_more_of_is_named_and_nothing_is_left(
+    kafka: LocalKafka, topic: Callable[..., str], lacks: str, said: str
+) -> None:
+    told = told_by("apps.py", "limited_write", kafka.bootstrap_servers, topic(2), lacks)
+    assert (told["error"], told["kept"], told["threads"], told["sockets"]) == ("WorkerExhausted", False, [], 0), told
+    assert said in told["text"]
+    # Far less than kafka.max.block.ms.
+    assert (PATIENCE_MS / 1_000 if lacks == "sockets" else 0) <= told["seconds"] < 30
+
+
+@pytest.mark.long
+def test_nothing_that_spark_leaves_behind_shows_a_secret(tmp_path: Path) -> None:
+    """What it prints, its event log, and the checkpoint."""
+    event_log = tmp_path / "events"
+    event_log.mkdir()
+    arguments = "apps.py", "secrets", CANARY, event_log, tmp_path / "checkpoint"
+    status, said = run_application(*arguments, folder=tmp_path)
+    assert status == 0, said
+    # The two writes and the query got as far as the network, and the wrong key no further than its own error.
+    assert said.count("kafka_sink.errors.BrokersUnreachable") >= 3
+    assert "kafka_sink.errors.InvalidOption: option 'kafka.ssl.keystore.key' is not usable" in said
+    assert CANARY not in said
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(path.stat().st_size > 10_000 for path in left if event_log in path.parents)
+    assert not [path for path in left if CANARY.encode() in path.read_bytes()]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 SUPPORT = Path(__file__).resolve().parent
-JOBS = SUPPORT.parents[1] / "jobs"
+FOLDERS = SUPPORT, SUPPORT.parents[1] / "jobs", SUPPORT.parent / "performance"
 DEADLINE_S = 280
 
 
@@ -39,7 +39,7 @@ def _ended(
 ) -> subprocess.CompletedProcess[str]:
     # PYTHONSAFEPATH would hide what lies beside the application.
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
-    paths = variables.get("PYTHONPATH"), str(SUPPORT), str(JOBS), inherited.get("PYTHONPATH")
+    paths = variables.get("PYTHONPATH"), *map(str, FOLDERS), inherited.get("PYTHONPATH")
     environment = {**inherited, **variables, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     return subprocess.run(
         [sys.executable, SUPPORT / name, *map(str, arguments)],

@@ -49,12 +49,12 @@ def add_file(folder: Path, file: int) -> None:
     os.utime(arrived, (file, file))
 
 
-def is_unrecorded(folder: Path) -> None:
+def is_unrecorded(folder: Path, checkpoint: str = "checkpoint") -> None:
     """As after a driver that died between the sink's commit and Spark's."""
-    commits = folder / "checkpoint" / "commits"
+    commits = folder / checkpoint / "commits"
     last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
     (commits / f"{last}").unlink()
-    (commits / f".{last}.crc").unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
 
 
 class Run:

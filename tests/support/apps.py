@@ -1,0 +1,257 @@
+"""Spark applications of tests, each in a process and a session of its own: `python apps.py FUNCTION ARGUMENT...`
+prints, as JSON, what the function returns. `<key=value>` are settings of Spark, or options of a write."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import kafka_sink
+import processes
+from kafka_reads import frame, options_of
+from kafka_sink import kept
+from kafka_sink.kafka.client import Producer
+from kafka_sink.options.config import complete, given_options
+from kafka_sink.spark.read_tally import ReadTally
+from kafka_sink.spark.writer import KafkaBatchWriter
+from open_connections import connections_to
+from spark_writes import ARROW_BATCH_ROWS, finish, numbers, pykafka, save
+
+EXACTLY_ONCE = {"deliveryGuarantee": "exactly-once"}
+
+
+def session(master: str, *conf: str) -> SparkSession:
+    builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
+    for setting in conf:
+        builder = builder.config(*setting.split("=", 1))
+    return builder.getOrCreate()
+
+
+def connections(servers: str, topic: str, folder: str) -> dict[str, int]:
+    """How many connections the worker of tasks has after each kind of write."""
+    spark = session("local[1]")  # one task at a time
+
+    def count() -> int:
+        """Plans and commits run in other workers."""
+        ours = processes.below(os.getpid(), processes.of_session(os.getsid(0)))
+        tasks = {each.process_id for each in ours if each.command.split()[-1:] == ["pyspark.worker"]}
+        return sum(process_id in tasks for process_id in connections_to(servers).values())
+
+    values = spark.range(0, 100, 1, 1).selectExpr("cast(id AS STRING) AS value", "cast(null AS INT) AS partition")
+    one_bad = spark.range(0, 2, 1, 1).selectExpr("'v' AS value", "if(id = 1, 99, cast(null AS INT)) AS partition")
+    one_bad.write.parquet(f"{folder}/incoming")
+    stream = spark.readStream.schema(values.schema).parquet(f"{folder}/incoming").coalesce(1).writeStream
+    drop, counts = {"badRows": "drop"}, {}
+    for name, rows, options in (
+        ("at-least-once", values, {}),
+        ("at-least-once, a bad row", one_bad, drop),
+        ("exactly-once", values, EXACTLY_ONCE),
+    ):
+        pykafka(rows.write.mode("append"), servers, topic).options(**options).save()
+        counts[name] = count()
+    writer = pykafka(stream, servers, topic).options(**EXACTLY_ONCE, **drop, checkpointLocation=f"{folder}/checkpoint")
+    finish(writer.trigger(availableNow=True).start())
+    return {**counts, "exactly-once, a micro-batch with a bad row": count()}
+
+
+# --- a task with a second attempt -------------------------------------------------------------------------------------
+
+
+def fail_once(arrow_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The first attempt, in its fourth batch or at the end."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    fails = context is not None and context.attemptNumber() == 0
+    for number, arrow_batch in enumerate(arrow_batches):
+        if number == 3 and fails:
+            raise ValueError("the source broke")
+        yield arrow_batch
+    if fails:
+        raise ValueError("a step after the read broke")
+
+
+def write_with_second_attempt(servers: str, topic: str, *given: str) -> None:
+    """With options row 7 is a bad one, which names partition 99."""
+    options, spark = dict(option.split("=", 1) for option in given), session("local[2, 2]")
+    bad = "if(id = 7, 99, cast(null AS INT))" if options else "cast(null AS INT)"
+    rows = spark.range(0, 6 * ARROW_BATCH_ROWS, 1, 1).selectExpr("cast(id AS STRING) AS value", f"{bad} AS partition")
+    pykafka(rows.mapInArrow(fail_once, rows.schema).write.mode("append"), servers, topic).options(**options).save()
+
+
+def read_with_second_attempt(servers: str, topic: str) -> dict[str, object]:
+    """The rows that arrived, and those that a tally has counted."""
+    spark = session("local[2, 2]")
+    tally = ReadTally(spark)
+    kafka_sink.register(spark, interceptors=[tally])
+    rows = frame(spark, "pykafka", servers, subscribe=topic).select("value")
+    arrived = rows.mapInArrow(fail_once, "value BINARY").count()
+    return {"arrived": arrived, "counted": [read.row_count for read in tally.value.values()]}
+
+
+# --- workers that are not as usual ------------------------------------------------------------------------------------
+
+
+def not_activated(servers: str, topic: str, folder: str, way: str) -> dict[str, object]:
+    """Spark's `python3` is that of `folder`. What Spark says before, and how many rows are there after two writes."""
+    os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        os.environ.pop(name, None)
+    spark, before = session("local[1]"), ""
+    rows = numbers(spark, 3)
+    try:
+        save(rows, servers, topic)
+    except PySparkException as error:
+        before = error.getCondition() or ""
+    if way == "register":
+        kafka_sink.register(spark)
+    else:
+        kafka_sink.export(rows, topic, bootstrap_servers=servers)
+    save(rows, servers, topic)
+    return {"before": before, "there": frame(spark, "pykafka", servers, subscribe=topic).count()}
+
+
+def result(work: Callable[[], object]) -> object:
+    """Or the name of our error."""
+    try:
+        return work()
+    except PySparkException as failure:
+        return type(kafka_sink.error_of(failure)).__name__
+
+
+def odd_workers(servers: str, source: str, target: str, folder: str, command: str, *conf: str) -> dict[str, object]:
+    """Read `source` of 100 records and write to `target`; the shell command runs before each worker's Python."""
+    python = Path(folder, "python")
+    python.write_text(f'#!/bin/bash\n{command}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    os.environ["PYSPARK_PYTHON"] = str(python)
+    spark = session("local[2]", *conf)
+    kafka_sink.register(spark)
+    bounds = {"startingTimestamp": f"{(time.time() - 1_800) * 1_000:.0f}", "reuseOffsets": "true"}
+
+    def read(**options: str) -> int:
+        return len(frame(spark, "pykafka", servers, subscribe=source, **options).select("value").collect())
+
+    def write(guarantee: str) -> None:
+        writer = pykafka(numbers(spark, 100, 2).write.mode("append"), servers, target)
+        writer.option("deliveryGuarantee", guarantee).save()
+
+    def stream() -> None:
+        options = {"subscribe": source, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "40"}
+        rows = spark.readStream.format("pykafka").options(**options_of(servers, options)).load().select("value")
+        writer = pykafka(rows.writeStream, servers, target).options(**EXACTLY_ONCE)
+        writer = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True)
+        writer.start().awaitTermination()
+
+    return {
+        "read": result(read),
+        "first": result(lambda: read(**bounds)),
+        "at-least-once": result(lambda: write("at-least-once")),
+        "exactly-once": result(lambda: write("exactly-once")),
+        "stream": result(stream),
+    }
+
+
+def limited_write(servers: str, topic: str, what: str) -> dict[str, object]:
+    """A write in a process that has no files, sockets, threads or memory left, and no producer yet."""
+    given = given_options({"kafka.bootstrap.servers": servers, "topic": topic, "kafka.max.block.ms": "30000"})
+    writer, own = KafkaBatchWriter(given), complete(given).producer
+    few, many = pa.record_batch({"value": ["x"] * 10}), pa.record_batch({"value": [os.urandom(1_000)] * 100_000})
+    # Whatever a first write imports.
+    socket.getaddrinfo("localhost", 9092)
+    KafkaBatchWriter({**given, "client_id": "other"}).write(iter([few]))
+    kept.KEPT.close()
+    use_up(what)
+    began, error = time.monotonic(), None
+    try:
+        writer.write(iter([many]))
+    except BaseException as raised:
+        error = raised
+    told = {
+        "error": type(error).__name__, "text": str(error), "seconds": time.monotonic() - began,
+        "kept": kept.KEPT.take(Producer, own) is not None,
+        "threads": [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()],
+    }  # fmt: skip
+    for limit in (resource.RLIMIT_AS, resource.RLIMIT_NOFILE):
+        hard = resource.getrlimit(limit)[1]
+        resource.setrlimit(limit, (hard, hard))
+    found = 0
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found += os.readlink(f"/proc/self/fd/{descriptor}").startswith(("socket:", "anon_inode:[eventpoll]"))
+    return {**told, "sockets": found}
+
+
+def use_up(what: str) -> None:
+    if what in ("files", "sockets"):
+        used = max(map(int, os.listdir("/proc/self/fd")))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 4, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        held = []
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        # A selector and the two ends of its pipe, and no connection.
+        for descriptor in held[-3 if what == "sockets" else len(held) :]:
+            os.close(descriptor)
+    elif what == "threads":
+        # root has no RLIMIT_NPROC.
+        def start(thread: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        setattr(threading.Thread, "start", start)  # noqa: B010
+    elif what == "memory":
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (24 << 20), resource.RLIM_INFINITY))
+
+
+# --- secrets ----------------------------------------------------------------------------------------------------------
+
+
+def secrets(canary: str, event_log: str, checkpoint: str) -> None:
+    """Writes that fail, batches and a stream, with a canary in every secret option."""
+    events = "spark.eventLog.enabled=true", "spark.eventLog.compress=false", f"spark.eventLog.dir=file://{event_log}"
+    spark = session("local[1]", *events, f"spark.pykafka.kafka.ssl.key.password={canary}")
+    kafka_sink.register(spark)
+    common = {"max_block_ms": "500", "security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    jaas = {**common, "sasl_jaas_config": f'{module} required username="alice" password="{canary}";'}
+    client_secret = {"sasl_oauthbearer_client_credentials_client_secret": canary}
+    password = {**common, **client_secret, "sasl_username": "alice", "sasl_password": canary}
+    key = {**password, "ssl_keystore_certificate_chain": "chain", "ssl_keystore_key": canary}
+    for options in (jaas, password, key):
+        try:
+            save(numbers(spark, 3), "localhost:1", "t", **options)
+        except PySparkException as error:
+            print(f"failed: {error}")
+    rate = spark.readStream.format("rate").load().selectExpr("cast(value as string) as value")
+    query = pykafka(rate.writeStream, "localhost:1", "t", **jaas).option("checkpointLocation", checkpoint).start()
+    try:
+        query.awaitTermination()
+    except PySparkException as error:
+        print(f"failed: {error}")
+    print(query.lastProgress, query.status)
+    query.explain(extended=True)
+
+
+def main(name: str, *arguments: str) -> None:
+    told: Any = globals()[name](*arguments)
+    if spark := SparkSession.getActiveSession():
+        spark.stop()
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
