@@ -31,20 +31,20 @@ class Leader:
     def __init__(self) -> None:
         self.log = PartitionLog()
         self.values: list[bytes | None] = []
-        self._producers = ProducerState(expiration_ms=2**62, check_interval_ms=1)
+        self._producers = ProducerState()
 
     def append(self, batch: RecordBatch) -> int:
         """Append the batch and return its base offset in the log. Raises Refused."""
         if batch.producer_id >= 0:
-            known = self._producers.find_duplicate(batch, NOW_MS)
+            known = self._producers.find_duplicate(batch)
             if known is not None:
                 return known.base_offset
-            self._producers.check(batch, NOW_MS)
+            self._producers.check(batch)
         placed = batch.placed(self.log.end_offset, LEADER_EPOCH)
         self.log.append(placed)
         self.values += values_of(placed)
         if batch.producer_id >= 0:
-            self._producers.update(placed, NOW_MS)
+            self._producers.update(placed)
         return placed.base_offset
 
 
@@ -52,8 +52,8 @@ def values_of(batch: RecordBatch) -> list[bytes | None]:
     return [value for _, value, _, _ in decode_records(batch.data)]
 
 
-# Nothing here expires, and each partition has one log for all its leaders.
-NOW_MS = LEADER_EPOCH = 0
+# Each partition has one log for all its leaders.
+LEADER_EPOCH = 0
 
 
 class FaultyCluster:

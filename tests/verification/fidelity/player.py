@@ -23,7 +23,7 @@ from kafka_sink.broker import LocalKafka
 from model.clients import (
     COMES_TO_PASS,
     GROUP,
-    KAFKA_3_0_VERSIONS,
+    KAFKA_3_0_VERSION,
     TRANSACTION,
     VERSION_1,
     VERSION_2,
@@ -31,7 +31,6 @@ from model.clients import (
     Producer,
     ReadClient,
     TransactionClient,
-    Versions,
     decode_response,
     encode_request,
     transaction_client,
@@ -64,21 +63,19 @@ Ask = Callable[[bytes], bytes | None]
 
 
 class Kind(NamedTuple):
-    """A broker, what the model has for it, and how its clients speak unless they are told otherwise."""
+    """A broker, what the model has for it, and the version of Produce unless a step says another."""
 
     kafka_version: str
     generation: Generation
-    versions: Versions
+    produce_version: int
 
 
 KINDS = {
-    "4.3.1, version 2": Kind("4.3.1", KAFKA_4, VERSION_2),
-    "4.3.1, version 1": Kind("4.3.1", KAFKA_4, VERSION_1),
+    "4.3.1, version 2": Kind("4.3.1", KAFKA_4, VERSION_2), "4.3.1, version 1": Kind("4.3.1", KAFKA_4, VERSION_1),
     "3.9.2, version 1": Kind("3.9.2", KAFKA_3_9, VERSION_1),
-    "3.0.2, version 1": Kind("3.0.2", KAFKA_3_0, KAFKA_3_0_VERSIONS),
-    "2.8.2": Kind("2.8.2", KAFKA_2_8, KAFKA_3_0_VERSIONS),
-    "2.1.1": Kind("2.1.1", KAFKA_2_1, KAFKA_3_0_VERSIONS._replace(produce=7)),
-}
+    "3.0.2, version 1": Kind("3.0.2", KAFKA_3_0, KAFKA_3_0_VERSION),
+    "2.8.2": Kind("2.8.2", KAFKA_2_8, KAFKA_3_0_VERSION), "2.1.1": Kind("2.1.1", KAFKA_2_1, 7),
+}  # fmt: skip
 
 
 def address_of(kafka: LocalKafka) -> tuple[str, int]:
@@ -123,14 +120,14 @@ class BrokerConnection:
             self._socket = None
 
 
-def real_client(ask: Ask, versions: Versions) -> TransactionClient:
+def real_client(ask: Ask, produce_version: int) -> TransactionClient:
     def call(node_id: int, api_key: int, version: int, message: Any) -> Any:
         frame = ask(encode_request(api_key, version, 1, message))
         assert frame is not None, f"{type(message).__name__} {version} ended the connection"
         return decode_response(api_key, version, frame)[1]
 
     # A client that is told to come again has nothing to wait for but time; on the model that is virtual.
-    return TransactionClient(call, lambda topic, partition: 1, lambda: time.sleep(POLL_S), versions)
+    return TransactionClient(call, lambda topic, partition: 1, lambda: time.sleep(POLL_S), produce_version)
 
 
 def model_client(kind: Kind) -> tuple[TransactionClient, ByteClient]:
@@ -140,7 +137,7 @@ def model_client(kind: Kind) -> tuple[TransactionClient, ByteClient]:
     )
     client = ByteClient(Cluster(node_ids=(0,), rng=random.Random(1), settings=settings))
     client.run(1_000)
-    transactions = transaction_client(client, kind.versions)
+    transactions = transaction_client(client, kind.produce_version)
     transactions.leader_of = lambda topic, partition: 0
     return transactions, client
 
@@ -268,7 +265,7 @@ class Player:
     def wait_while(self, slot: int, *states: str) -> None:
         """As long as a transactional id is in one of `states`."""
         x = self.transactional_id(slot)
-        self.wait_until(lambda: self.client.describe_once(x).state not in states, f"{x} is not in {states}")
+        self.wait_until(lambda: self.client.describe(x).transaction_state not in states, f"{x} is not in {states}")
 
     def settle(self, slot: int) -> None:
         """Until the coordinator has completed what was ended."""
@@ -282,12 +279,15 @@ class Player:
             self.wait_until(partial(self._is_coordinated, key, key_type), f"a coordinator of {key}")
         for slot in (0, 1, UNKNOWN):
             if self.generation.describes_transactions:
-                self.client.describe(self.transactional_id(slot))
+                self.wait_until(partial(self._is_described, slot), "transactions that are loaded")
             self.wait_until(partial(self._is_loaded, self.group(slot)), "offsets that are loaded")
 
     def _is_coordinated(self, key: str, key_type: int) -> bool:
         code, _ = self.client.find_coordinator(key, key_type, self._newest(FIND_COORDINATOR))
         return code == 0
+
+    def _is_described(self, slot: int) -> bool:
+        return self.client.describe(self.transactional_id(slot)).error_code not in COMES_TO_PASS
 
     def _is_loaded(self, group: str) -> bool:
         code, _ = self.client.fetch_group(group, None, version=self._newest(OFFSET_FETCH))
@@ -305,7 +305,7 @@ class Player:
 
     def delete(self, slot: int) -> None:
         name, watch = self.topic(slot), self.group(_WATCH)
-        self.client.commit_offset_outside(watch, name, 0, version=self._newest(OFFSET_COMMIT))
+        self.client.commit_offset_surely(self._newest(OFFSET_COMMIT), watch, name, 0)
         self.topics.delete(name)
         self.wait_until(lambda: bool(self.metadata(self._newest(METADATA), name).error_code == 3), f"{name} is gone")
         # A coordinator drops the topic's offsets a little later, and groups that have none left.

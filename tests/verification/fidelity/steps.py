@@ -10,13 +10,23 @@ business.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
 from fidelity.player import MAX_MESSAGE_BYTES, NOBODY, Player, Who
-from model.clients import FIRST_FETCH_BY_ID, GROUP, PLENTY, Got, Producer, Wanted, record_batch
+from model.clients import CONSUMER, FIRST_FETCH_BY_ID, GROUP, PLENTY, Got, Producer, Wanted, record_batch
+from model.clients import NOBODY as NO_PRODUCER
 from model.read_apis import NO_EPOCH
 from model.read_journal import Isolation
 from model.record_batches import changed_attributes, decode_marker, decode_stored_records, next_batch
+from model.settings import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    DELETE_RECORDS,
+    DESCRIBE_PRODUCERS,
+    OFFSET_FOR_LEADER_EPOCH,
+    TXN_OFFSET_COMMIT,
+)
 
 CONCURRENT_TRANSACTIONS = 51
 _FIRST_PRODUCE_BY_ID = 13
@@ -113,10 +123,18 @@ class AddPartitionsToTxn:
         topics: dict[str, list[int]] = {}
         for topic, partition in self.partitions:
             topics.setdefault(player.topic(topic), []).append(partition)
-        codes = player.client.add_partitions(
-            player.transactional_id(self.slot), player.producer(self.who), topics, self.version
+        x, producer = player.transactional_id(self.slot), player.producer(self.who)
+        answer = player.client.ask(
+            player.client.coordinator(x), ADD_PARTITIONS_TO_TXN, self.version, v3_and_below_transactional_id=x,
+            v3_and_below_producer_id=producer.producer_id, v3_and_below_producer_epoch=producer.producer_epoch,
+            v3_and_below_topics=[{"name": topic, "partitions": tuple(each)} for topic, each in topics.items()],
+        )  # fmt: skip
+        codes = sorted(
+            (topic.name, partition.partition_index, int(partition.partition_error_code))
+            for topic in answer.results_by_topic_v3_and_below
+            for partition in topic.results_by_partition
         )
-        return Answer(tuple(code for _, code in sorted(codes.items())))
+        return Answer(tuple(code for *_, code in codes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +145,12 @@ class AddOffsetsToTxn:
     version: int
 
     def play(self, player: Player) -> Answer:
-        x, group = player.transactional_id(self.slot), player.group(self.group)
-        return Answer((player.client.add_offsets(x, player.producer(self.who), group, self.version),))
+        x, ids = player.transactional_id(self.slot), player.producer(self.who)._asdict()
+        answer = player.client.ask(
+            player.client.coordinator(x), ADD_OFFSETS_TO_TXN, self.version, transactional_id=x,
+            group_id=player.group(self.group), **ids,
+        )  # fmt: skip
+        return Answer((int(answer.error_code),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +170,8 @@ class TxnOffsetCommit:
 
     def play(self, player: Player) -> Answer:
         code = player.client.commit_offset(
-            player.transactional_id(self.slot), player.producer(self.who), player.group(self.group),
-            player.topic(self.topic), self.offset, partition=self.partition,
-            metadata="m" * self.metadata_length if self.metadata_length is not None else None,
-            generation=self.generation_id, member_id=self.member_id, version=self.version,
+            TXN_OFFSET_COMMIT, self.version, player.group(self.group), player.topic(self.topic), self.offset,
+            transactional_id=player.transactional_id(self.slot), **player.producer(self.who)._asdict(), **_of(self),
         )  # fmt: skip
         return Answer((code,))
 
@@ -198,12 +218,14 @@ class OffsetCommit:
     member_id: str = ""
 
     def play(self, player: Player) -> Answer:
-        code = player.client.commit_offset_outside(
-            player.group(self.group), player.topic(self.topic), self.offset, partition=self.partition,
-            metadata="m" * self.metadata_length if self.metadata_length is not None else None,
-            generation=self.generation_id, member_id=self.member_id, version=self.version,
-        )  # fmt: skip
-        return Answer((code,))
+        group, topic = player.group(self.group), player.topic(self.topic)
+        return Answer((player.client.commit_offset_surely(self.version, group, topic, self.offset, **_of(self)),))
+
+
+def _of(step: TxnOffsetCommit | OffsetCommit) -> dict[str, Any]:
+    metadata = "m" * step.metadata_length if step.metadata_length is not None else None
+    member = {"generation": step.generation_id, "member_id": step.member_id}
+    return {"partition": step.partition, "metadata": metadata, **member}
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,11 +291,13 @@ class DescribeTransactions:
     slot: int
 
     def play(self, player: Player) -> Answer:
-        described = player.client.describe_once(player.transactional_id(self.slot))
+        found = player.client.describe(player.transactional_id(self.slot))
+        producer = Producer(int(found.producer_id), int(found.producer_epoch)) if not found.error_code else NO_PRODUCER
+        partitions = sorted((topic.topic, partition) for topic in found.topics for partition in topic.partitions)
         return Answer(
-            (described.code,),
-            (described.state, described.timeout_ms, player.who(described.producer), described.partitions,
-             described.state == "Ongoing" and described.start_ms >= 0),
+            (int(found.error_code),),
+            (found.transaction_state, round(found.transaction_timeout.total_seconds() * 1_000), player.who(producer),
+             tuple(partitions), found.transaction_state == "Ongoing" and int(found.transaction_start_time) >= 0),
         )  # fmt: skip
 
 
@@ -283,8 +307,16 @@ class DescribeProducers:
     partition: int
 
     def play(self, player: Player) -> Answer:
-        code, producers = player.client.active_producers(player.topic(self.topic), self.partition)
-        return Answer((code,), tuple(sorted((player.who(producer), *rest) for producer, *rest in producers)))
+        topic = player.topic(self.topic)
+        asked = ({"name": topic, "partition_indexes": (self.partition,)},)
+        node_id = player.client.leader_of(topic, self.partition)
+        found = player.client.ask(node_id, DESCRIBE_PRODUCERS, 0, topics=asked).topics[0].partitions[0]
+        producers = sorted(
+            (player.who(Producer(int(each.producer_id), int(each.producer_epoch))), int(each.last_sequence),
+             int(each.current_txn_start_offset))
+            for each in found.active_producers
+        )  # fmt: skip
+        return Answer((int(found.error_code),), tuple(producers))
 
 
 # --- what readers ask -------------------------------------------------------------------------------------------------
@@ -382,11 +414,16 @@ class OffsetForLeaderEpoch:
     current_leader_epoch: int = NO_EPOCH
 
     def play(self, player: Player) -> Answer:
-        code, found = player.reader.end_of_epoch(
-            player.client.leader_of("", 0), player.topic(self.topic), self.leader_epoch, self.partition,
-            version=self.version, current_leader_epoch=self.current_leader_epoch,
+        asked = {
+            "partition": self.partition, "current_leader_epoch": self.current_leader_epoch,
+            "leader_epoch": self.leader_epoch,
+        }  # fmt: skip
+        answer = player.client.ask(
+            player.client.leader_of("", 0), OFFSET_FOR_LEADER_EPOCH, self.version, replica_id=CONSUMER,
+            topics=({"topic": player.topic(self.topic), "partitions": (asked,)},),
         )  # fmt: skip
-        return Answer((code,), tuple(found))
+        (found,) = answer.topics[0].partitions
+        return Answer((int(found.error_code),), (int(found.leader_epoch), int(found.end_offset)))
 
 
 READING = (
@@ -408,10 +445,13 @@ class DeleteRecords:
     version: int
 
     def play(self, player: Player) -> Answer:
-        code, low_watermark = player.reader.delete_records(
-            player.client.leader_of("", 0), player.topic(self.topic), self.offset, self.partition, version=self.version
-        )
-        return Answer((code,), (low_watermark,))
+        asked = {"partition_index": self.partition, "offset": self.offset}
+        answer = player.client.ask(
+            player.client.leader_of("", 0), DELETE_RECORDS, self.version, timeout=timedelta(seconds=10),
+            topics=({"name": player.topic(self.topic), "partitions": (asked,)},),
+        )  # fmt: skip
+        (deleted,) = answer.topics[0].partitions
+        return Answer((int(deleted.error_code),), (int(deleted.low_watermark),))
 
 
 # --- topics -----------------------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def test_the_codes_that_producers_and_readers_live_by_come_often(kafka_version: 
 def replayed(trace: Trace, client_type: type[OneBroker] = OneBroker) -> Difference | None:
     player = model_player(trace.kind, trace.name)
     client = player.client
-    player.client = client_type(client.call, client.leader_of, client.pause, client.versions)
+    player.client = client_type(client.call, client.leader_of, client.pause, client.produce_version)
     return compare(trace, player)
 
 

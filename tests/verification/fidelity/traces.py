@@ -99,7 +99,7 @@ class ModelTopics:
 
 def model_player(kind: Kind, name: str) -> Player:
     client, cluster = model_client(kind)
-    one_broker = OneBroker(client.call, client.leader_of, lambda: cluster.run(_PAUSE_MS), client.versions)
+    one_broker = OneBroker(client.call, client.leader_of, lambda: cluster.run(_PAUSE_MS), client.produce_version)
     return Player(kind.generation, one_broker, ModelTopics(cluster.cluster), name, lambda: cluster.cluster.now_ms)
 
 
@@ -158,8 +158,8 @@ class BrokerTopics:
 
 def replay(trace: Trace, kafka: LocalKafka, admin: AdminClient) -> Difference | None:
     with contextlib.closing(BrokerConnection(address_of(kafka))) as connection:
-        client = real_client(connection, trace.kind.versions)
-        one_broker = OneBroker(client.call, client.leader_of, client.pause, client.versions)
+        client = real_client(connection, trace.kind.produce_version)
+        one_broker = OneBroker(client.call, client.leader_of, client.pause, client.produce_version)
         topics = BrokerTopics(kafka, admin)
         player = Player(trace.kind.generation, one_broker, topics, trace.name, lambda: round(time.time() * 1_000))
         return compare(trace, player)

@@ -72,7 +72,7 @@ class _Sample:
 
 @dataclass(slots=True)
 class Quota:
-    """Of produced bytes, or of read ones, of all clients together as those of one client id have it
+    """Of produced bytes, of all clients together as those of one client id have it
     (ClientQuotaManager, SampledStat and Rate in Kafka): bytes in samples of a second, of which eleven count; a rate
     over at least ten seconds; a client over the quota is held back for as long as brings the rate down to it."""
 
@@ -88,17 +88,6 @@ class Quota:
         window_ms = max(now_ms - self._samples[0].since_ms, (SAMPLES - 1) * SAMPLE_MS)
         rate = sum(each.taken_bytes for each in self._samples) * 1_000 / window_ms
         return max(0, round((rate - self.bytes_per_s) / self.bytes_per_s * window_ms))
-
-    def throttle_time_or_take_ms(self, size_bytes: int, now_ms: int) -> int:
-        """Of an answer, which is not sent when it is over the quota: then it does not count."""
-        throttle_time_ms = self.throttle_time_ms(size_bytes, now_ms)
-        if throttle_time_ms:
-            self._samples[-1].taken_bytes -= size_bytes
-        return throttle_time_ms
-
-    def window_bytes(self) -> int:
-        """The most that an answer may have without being over the quota when nothing else is read."""
-        return int(self.bytes_per_s * (SAMPLES - 1))
 
 
 class Operation(IntEnum):
@@ -141,7 +130,6 @@ class Broker:
         self._withheld = 0
         self._forbidden: dict[str, Operation] = {}
         self._quota: Quota | None = None
-        self._read_quota: Quota | None = None
         self._handlers: dict[int, Callable[[Connection, Request], None]] = {
             METADATA: self._metadata,
             API_VERSIONS: self._tell_api_versions,
@@ -158,8 +146,10 @@ class Broker:
         """Answer each request of this API that the rule refuses with the rule's code, and do nothing else."""
         self._rules[api_key] = rule
 
-    def refuse(self, api_key: int, code: ErrorCode) -> None:
-        self._refusals.setdefault(api_key, deque()).append(code)
+    def refuse(self, api_key: int, code: int) -> None:
+        """The next request of this API is answered with `code` (every topic or partition of it) and not executed.
+        Several wait in line."""
+        self._refusals.setdefault(api_key, deque()).append(ErrorCode(code))
 
     def withhold(self, fetches: int) -> None:
         """The next fetches are answered without records, and tell the end of the log nevertheless: as if the records
@@ -179,19 +169,17 @@ class Broker:
         is_refused = forbidden is not None and operation <= forbidden
         return ErrorCode.topic_authorization_failed if is_refused else ErrorCode.none
 
-    def throttle(self, throttle_time_ms: int, answers: int) -> None:
+    def throttle(self, throttle_time_ms: int, answers: int = 1) -> None:
+        """The next answers have this throttle time, and their connections are not read meanwhile."""
         self._throttle_times_ms.extend([throttle_time_ms] * answers)
 
     def limit(self, bytes_per_s: float | None) -> None:
         self._quota = None if bytes_per_s is None else Quota(bytes_per_s)
 
-    def limit_reads(self, bytes_per_s: float | None) -> None:
-        self._read_quota = None if bytes_per_s is None else Quota(bytes_per_s)
-
     def forgive(self) -> None:
-        """Cancel the remaining effects of `refuse`, `withhold` and `throttle`, and the quotas."""
+        """Cancel the remaining effects of `refuse`, `withhold`, `throttle` and `limit`."""
         self._withheld = 0
-        self._quota = self._read_quota = None
+        self._quota = None
         self._refusals.clear()
         self._throttle_times_ms.clear()
 
@@ -256,7 +244,7 @@ class Broker:
         if self._connections.get(connection.connection_id) is not connection:
             return
         throttle_time_ms = self._throttle_times_ms.popleft() if self._throttle_times_ms else 0
-        throttle_time_ms = max(throttle_time_ms, self._by_quota_ms(connection, request, fields))
+        throttle_time_ms = max(throttle_time_ms, self._by_quota_ms(connection, request))
         if throttle_time_ms and request.api_key == FETCH:
             fields = dict(_FETCHED_NOTHING)
         throttle_time = timedelta(milliseconds=throttle_time_ms)
@@ -268,12 +256,10 @@ class Broker:
         self._throttle(connection, throttle_time_ms)
         self._handle_next(connection)
 
-    def _by_quota_ms(self, connection: Connection, request: Request, fields: Mapping[str, Any]) -> int:
-        if request.api_key == PRODUCE and self._quota is not None:
-            return self._quota.throttle_time_ms(connection.request_bytes, self._timeline.now_ms)
-        if request.api_key == FETCH and self._read_quota is not None:
-            return self._read_quota.throttle_time_or_take_ms(_bytes_read(fields), self._timeline.now_ms)
-        return 0
+    def _by_quota_ms(self, connection: Connection, request: Request) -> int:
+        if request.api_key != PRODUCE or self._quota is None:
+            return 0
+        return self._quota.throttle_time_ms(connection.request_bytes, self._timeline.now_ms)
 
     def _throttle(self, connection: Connection, throttle_time_ms: int) -> None:
         if throttle_time_ms:
@@ -294,9 +280,6 @@ class Broker:
         connection.is_throttled = False
         self._handle_next(connection)
 
-    def max_fetch_bytes(self) -> int:
-        return self._read_quota.window_bytes() if self._read_quota is not None else 2**31 - 1
-
     def address_of(self, node_id: int) -> tuple[str, int]:
         return address_of(node_id, self._settings)
 
@@ -311,7 +294,7 @@ class Broker:
         return refusals.popleft() if refusals else ErrorCode.none
 
     def _tell_api_versions(self, connection: Connection, request: Request) -> None:
-        code, api_versions = self.next_refusal(API_VERSIONS), self._generation.api_versions
+        code, api_versions = ErrorCode.none, self._generation.api_versions
         if request.message is None:
             # KIP-511: in version 0, which anybody can read, with the range to choose from.
             request = Request(API_VERSIONS, 0, request.correlation_id, None)
@@ -392,8 +375,3 @@ class Broker:
             "replica_nodes": state.replicas, "isr_nodes": state.isr,
             "offline_replicas": [node_id for node_id in state.replicas if node_id not in alive],
         }  # fmt: skip
-
-
-def _bytes_read(fields: Mapping[str, Any]) -> int:
-    """Of a Fetch. Kafka counts the whole answer."""
-    return sum(len(data["records"]) for topic in fields["responses"] for data in topic["partitions"])

@@ -5,7 +5,7 @@ the events that are due, and `next_event_ms` returns the time of the next one. T
 seed, settings and calls give the same bytes.
 
 Modelled: replication by fetch rounds, high watermarks, the ISR, elections, truncation, idempotence, the produce
-purgatory, lagging metadata, throttling, a broker's quotas of produced and of read bytes, topics that go, come back and
+purgatory, lagging metadata, throttling, a broker's quota of produced bytes, topics that go, come back and
 grow, transactions, the offsets of groups that nobody joins, brokers of several releases and their upgrade. Readers get
 what is on disk: from leaders and followers, at both isolation levels, after retention, compaction, truncation and harm;
 `readable_records` says what a correct reader delivers. Of ACLs those of readers: a topic that may not be read, or not
@@ -24,8 +24,6 @@ import uuid
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from typing import Any
-
-from kio.schema.errors import ErrorCode
 
 from model import read_journal
 from model.broker import Broker, Operation, Outgoing
@@ -100,12 +98,9 @@ class Cluster:
         broker.serve({PRODUCE: produce.produce})
         broker.serve(ReadApis(broker, replicas, settings).handlers)
         broker.serve(CoordinatorApis(
-            broker, replicas, self.transaction_coordinators[node_id], self.group_coordinators[node_id], self._timeline,
-            self._create_internal_topic,
+            broker, replicas, self.transaction_coordinators[node_id], self.group_coordinators[node_id],
+            functools.partial(create_internal_topic, self.controller, settings, len(self.node_ids)),
         ).handlers)  # fmt: skip
-
-    def _create_internal_topic(self, topic: str) -> None:
-        create_internal_topic(self.controller, self.settings, topic, len(self.node_ids))
 
     # --- the wire and the time ----------------------------------------------------------------------------------------
 
@@ -208,15 +203,13 @@ class Cluster:
     def is_alive(self, node_id: int) -> bool:
         return self.replicas[node_id].is_alive
 
-    def crash(self, node_id: int, *, lose_disk: bool = False) -> None:
-        """The process dies, its connections close. The controller notices later. The log is on disk, unless that is
-        lost too; the high watermark is there as of its last checkpoint."""
+    def crash(self, node_id: int) -> None:
+        """The process dies, its connections close. The controller notices later. The log is on disk, and the high
+        watermark as of its last checkpoint."""
         if self.is_alive(node_id):
             self._stop_fetching(node_id)
             self.brokers[node_id].crash()
             self._detect(node_id)
-        if lose_disk:
-            self.replicas[node_id].partitions.clear()
 
     def _detect(self, node_id: int) -> None:
         def fence() -> None:
@@ -264,26 +257,6 @@ class Cluster:
             for key in replicas.partitions:
                 self._replication.wake(node_id, key)
 
-    def limit(self, node_id: int, bytes_per_s: float | None) -> None:
-        """The broker's quota of produced bytes from now on, of all clients together; None: none."""
-        self.brokers[node_id].limit(bytes_per_s)
-
-    def limit_reads(self, node_id: int, bytes_per_s: float | None) -> None:
-        self.brokers[node_id].limit_reads(bytes_per_s)
-
-    def throttle(self, node_id: int, throttle_time_ms: int, answers: int = 1) -> None:
-        """The broker's next answers have this throttle time, and it does not read their connections meanwhile."""
-        self.brokers[node_id].throttle(throttle_time_ms, answers)
-
-    def withhold(self, node_id: int, fetches: int) -> None:
-        """The broker's next fetches are answered without records, as if these were in a slow remote storage."""
-        self.brokers[node_id].withhold(fetches)
-
-    def refuse(self, node_id: int, api_key: int, code: int) -> None:
-        """The broker's next request of this API is answered with `code` (every topic or partition of it) and not
-        executed. Several wait in line."""
-        self.brokers[node_id].refuse(api_key, ErrorCode(code))
-
     def forbid(self, topic: str, operation: Operation) -> None:
         """An ACL is taken away. Each broker learns it at a time of its own."""
         self._tell_brokers(lambda broker: broker.forbid(topic, operation))
@@ -299,9 +272,6 @@ class Cluster:
             arrives_ms = max(arrives_ms, self._acls_arrive_ms.get(node_id, 0))
             self._acls_arrive_ms[node_id] = arrives_ms
             self._timeline.after(arrives_ms - self.now_ms, functools.partial(change, broker))
-
-    def forgive(self, node_id: int) -> None:
-        self.brokers[node_id].forgive()
 
     def _stop_fetching(self, node_id: int) -> None:
         for replicas in self.replicas.values():
@@ -348,10 +318,6 @@ class Cluster:
         """Return what a read_committed reader sees; empty without a leader."""
         high_watermark = self._high_watermark_of_leader(topic, partition)
         return read_journal.read_committed(self.committed(topic, partition), high_watermark)
-
-    def read_uncommitted(self, topic: str, partition: int) -> list[RecordBatch]:
-        """Return what a read_uncommitted reader sees: it includes rows of open and aborted transactions."""
-        return read_journal.read_uncommitted(self.committed(topic, partition))
 
     def readable_records(
         self, topic: str, partition: int, isolation: Isolation, first_offset: int = 0, end_offset: int | None = None, *,

@@ -39,13 +39,22 @@ from model.settings import (
     TXN_OFFSET_COMMIT,
     WRITE_TXN_MARKERS,
 )
-from model.timeline import Timeline
-from model.transaction_coordinator import TransactionalWrite, TransactionCoordinator, TransactionFilters
-from model.transaction_metadata import TopicPartition, TransactionMetadata, TransactionState
+from model.transaction_coordinator import (
+    TopicPartition,
+    TransactionalWrite,
+    TransactionCoordinator,
+    TransactionEntry,
+    TransactionMetadata,
+    TransactionState,
+)
 from model.wire import Request, by_topic
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STATES = frozenset(state.value for state in TransactionState)
+_UNDESCRIBED = {
+    "transaction_state": "", "transaction_timeout": timedelta(0), "transaction_start_time": _EPOCH, "producer_id": 0,
+    "producer_epoch": 0, "topics": (),
+}  # fmt: skip
 # By type of the key.
 _TOPICS = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
 # The first version of each API whose clients know PRODUCER_FENCED; before, it was INVALID_PRODUCER_EPOCH.
@@ -65,7 +74,6 @@ class CoordinatorApis:
     _replicas: ReplicaManager
     _transactions: TransactionCoordinator
     _groups: GroupCoordinator
-    _timeline: Timeline
     _create_topic: Callable[[str], None]
 
     @property
@@ -80,26 +88,22 @@ class CoordinatorApis:
         }  # fmt: skip
 
     def _find_coordinator(self, connection: Connection, request: Request) -> None:
-        refusal = self._broker.next_refusal(FIND_COORDINATOR)
         key_type = int(getattr(request.message, "key_type", 0))
         if request.version < _SEVERAL_KEYS:
-            self._broker.answer(connection, request, **self._found(key_type, request.message.key, refusal))
+            self._broker.answer(connection, request, **self._found(key_type, request.message.key))
         else:
-            found = [self._found(key_type, key, refusal) for key in request.message.coordinator_keys]
+            found = [self._found(key_type, key) for key in request.message.coordinator_keys]
             self._broker.answer(connection, request, coordinators=found)
 
-    def _found(self, key_type: int, key: str, code: ErrorCode) -> dict[str, Any]:
-        topic, node_id, address = _TOPICS.get(key_type), NO_LEADER, ("", -1)
-        if code is ErrorCode.none and topic is None:
-            code = ErrorCode.invalid_request
-        if code is ErrorCode.none and topic is not None:
+    def _found(self, key_type: int, key: str) -> dict[str, Any]:
+        topic, code, node_id, address = _TOPICS.get(key_type), ErrorCode.invalid_request, NO_LEADER, ("", -1)
+        if topic is not None:
             if topic not in self._replicas.image.topics:
                 self._create_topic(topic)
             node_id = coordinator_of(self._replicas.image, topic, key)
-            if node_id == NO_LEADER:
-                code = ErrorCode.coordinator_not_available
-            else:
-                address = self._broker.address_of(node_id)
+            code = ErrorCode.coordinator_not_available if node_id == NO_LEADER else ErrorCode.none
+        if node_id != NO_LEADER:
+            address = self._broker.address_of(node_id)
         fields = {"key": key, "error_code": code, "error_message": None}
         return {**fields, "node_id": node_id, "host": address[0], "port": address[1]}
 
@@ -144,9 +148,8 @@ class CoordinatorApis:
             results = by_topic(told, listed="results_by_partition")
             self._broker.answer(connection, request, results_by_topic_v3_and_below=results)
 
-        refusal = self._broker.next_refusal(ADD_PARTITIONS_TO_TXN)
-        if refusal is not ErrorCode.none or unknown:
-            answer(refusal)
+        if unknown:
+            answer(ErrorCode.none)
             return
         self._transactions.add_partitions(
             message.v3_and_below_transactional_id, message.v3_and_below_producer_id,
@@ -156,11 +159,8 @@ class CoordinatorApis:
     def _add_offsets(self, connection: Connection, request: Request) -> None:
         answer = partial(self._answer_producer, connection, request)
         message = request.message
-        refusal = self._broker.next_refusal(ADD_OFFSETS_TO_TXN)
         key = partition_for(self._replicas.image, CONSUMER_OFFSETS, message.group_id)
-        if refusal is not ErrorCode.none:
-            answer(refusal)
-        elif key is None:
+        if key is None:
             answer(ErrorCode.coordinator_not_available)
         else:
             partitions = [(CONSUMER_OFFSETS, key.partition)]
@@ -169,16 +169,10 @@ class CoordinatorApis:
             )
 
     def _end_transaction(self, connection: Connection, request: Request) -> None:
-        answer = partial(self._answer_producer, connection, request)
         message = request.message
-        refusal = self._broker.next_refusal(END_TXN)
-        if refusal is not ErrorCode.none:
-            answer(refusal)
-            return
-        transaction_version = 2 if request.version >= _VERSION_2_END else 0
         self._transactions.end_transaction(
             message.transactional_id, message.producer_id, message.producer_epoch, message.committed,
-            transaction_version, answer,
+            2 if request.version >= _VERSION_2_END else 0, partial(self._answer_producer, connection, request),
         )  # fmt: skip
 
     # --- offsets of groups --------------------------------------------------------------------------------------------
@@ -187,12 +181,9 @@ class CoordinatorApis:
         message = request.message
         offsets: dict[TopicPartition, OffsetToCommit] = {}
         codes: Codes = {}
-        refusal = self._broker.next_refusal(request.api_key)
         for name, each in ((topic.name, each) for topic in message.topics for each in topic.partitions):
             key = (name, each.partition_index)
-            if refusal is not ErrorCode.none:
-                codes[key] = refusal
-            elif self._replicas.image.key_of(*key) is None:
+            if self._replicas.image.key_of(*key) is None:
                 codes[key] = ErrorCode.unknown_topic_or_partition
             else:
                 leader_epoch = getattr(each, "committed_leader_epoch", -1)
@@ -234,13 +225,7 @@ class CoordinatorApis:
                 groups = [answered[place] for place in range(len(asked))]
                 self._broker.answer(connection, request, **({"groups": groups} if has_several else groups[0]))
 
-        refusal = self._broker.next_refusal(OFFSET_FETCH)
-        if not asked:
-            self._broker.answer(connection, request, groups=())
         for number, group in enumerate(asked):
-            if refusal is not ErrorCode.none:
-                fetched(number, refusal, {})
-                continue
             partitions = None
             if group.topics is not None:
                 partitions = [(topic.name, index) for topic in group.topics for index in topic.partition_indexes]
@@ -250,29 +235,21 @@ class CoordinatorApis:
     # --- operators ----------------------------------------------------------------------------------------------------
 
     def _describe_transactions(self, connection: Connection, request: Request) -> None:
-        refusal = self._broker.next_refusal(DESCRIBE_TRANSACTIONS)
         states = []
         for transactional_id in request.message.transactional_ids:
-            code, metadata = refusal, None
-            if code is ErrorCode.none:
-                try:
-                    metadata = self._transactions.describe(transactional_id)
-                except Refused as refused:
-                    code = refused.code
-            states.append(_described(transactional_id, code, metadata))
+            try:
+                states.append(_described(transactional_id, self._transactions.describe(transactional_id)))
+            except Refused as refused:
+                states.append({**_UNDESCRIBED, "error_code": refused.code, "transactional_id": transactional_id})
         self._broker.answer(connection, request, transaction_states=states)
 
     def _list_transactions(self, connection: Connection, request: Request) -> None:
         message = request.message
-        filters = TransactionFilters(
-            states=message.state_filters, producer_ids=message.producer_id_filters,
-            duration_ms=getattr(message, "duration_filter", -1),
-            pattern=getattr(message, "transactional_id_pattern", None) or "",
-        )  # fmt: skip
-        code = self._broker.next_refusal(LIST_TRANSACTIONS)
-        entries = []
+        code, entries = ErrorCode.none, list[TransactionEntry]()
         try:
-            entries = self._transactions.list(filters) if code is ErrorCode.none else []
+            entries = self._transactions.list(
+                message.state_filters, getattr(message, "transactional_id_pattern", None) or ""
+            )
         except Refused as refused:
             code = refused.code
         states = [
@@ -288,23 +265,20 @@ class CoordinatorApis:
         )
 
     def _describe_producers(self, connection: Connection, request: Request) -> None:
-        refusal = self._broker.next_refusal(DESCRIBE_PRODUCERS)
         topics = by_topic(
-            (topic.name, self._producers_of(topic.name, index, refusal))
+            (topic.name, self._producers_of(topic.name, index))
             for topic in request.message.topics
             for index in topic.partition_indexes
         )
         self._broker.answer(connection, request, topics=topics)
 
-    def _producers_of(self, topic: str, partition: int, code: ErrorCode) -> dict[str, Any]:
+    def _producers_of(self, topic: str, partition: int) -> dict[str, Any]:
         key = self._replicas.image.key_of(topic, partition)
-        if code is ErrorCode.none and key is None:
-            code = ErrorCode.unknown_topic_or_partition
         replica = self._replicas.partitions.get(key) if key is not None else None
-        if code is ErrorCode.none and (replica is None or not replica.is_leader):
-            code = ErrorCode.not_leader_or_follower
-        has_them = code is ErrorCode.none and replica is not None
-        active = replica.active_producers(self._timeline.now_ms) if has_them and replica is not None else {}
+        is_led = replica is not None and replica.is_leader
+        missing = ErrorCode.unknown_topic_or_partition if key is None else ErrorCode.not_leader_or_follower
+        code = ErrorCode.none if is_led else missing
+        active = replica.active_producers() if is_led and replica is not None else {}
         producers = [
             {
                 "producer_id": producer_id, "producer_epoch": entry.producer_epoch,
@@ -328,10 +302,8 @@ class CoordinatorApis:
 
         def written(place: tuple[int, str, int], code: ErrorCode) -> None:
             codes[place] = code
-            if len(codes) == len(wanted):
-                answer()
-
-        def answer() -> None:
+            if len(codes) < len(wanted):
+                return
             told: list[list[tuple[str, Any]]] = [[] for _ in markers]
             for number, topic, index in wanted:
                 told[number].append((topic, {"partition_index": index, "error_code": codes[number, topic, index]}))
@@ -341,14 +313,10 @@ class CoordinatorApis:
             ]
             self._broker.answer(connection, request, markers=results)
 
-        refusal = self._broker.next_refusal(WRITE_TXN_MARKERS)
-        if not wanted:
-            answer()
         for place in wanted:
             marker, key = markers[place[0]], self._replicas.image.key_of(*place[1:])
-            if refusal is not ErrorCode.none or key is None or key not in self._replicas.partitions:
-                missing = ErrorCode.unknown_topic_or_partition
-                written(place, refusal if refusal is not ErrorCode.none else missing)
+            if key is None or key not in self._replicas.partitions:
+                written(place, ErrorCode.unknown_topic_or_partition)
                 continue
             end = EndTransactionMarker(
                 marker.producer_id, marker.producer_epoch, marker.transaction_result, marker.coordinator_epoch,
@@ -369,13 +337,9 @@ def _told_offset(fetched: tuple[TopicPartition, tuple[ErrorCode, Any]]) -> tuple
     return topic, {**told, "metadata": metadata, "error_code": code}
 
 
-def _described(transactional_id: str, code: ErrorCode, metadata: TransactionMetadata | None) -> dict[str, Any]:
-    told: dict[str, Any] = {"error_code": code, "transactional_id": transactional_id}
-    if metadata is None:
-        times = {"transaction_timeout": timedelta(0), "transaction_start_time": _EPOCH}
-        return {**told, **times, "transaction_state": "", "producer_id": 0, "producer_epoch": 0, "topics": ()}
-    return told | {
-        "transaction_state": metadata.state.value,
+def _described(transactional_id: str, metadata: TransactionMetadata) -> dict[str, Any]:
+    return {
+        "error_code": ErrorCode.none, "transactional_id": transactional_id, "transaction_state": metadata.state.value,
         "transaction_timeout": timedelta(milliseconds=metadata.timeout_ms),
         "transaction_start_time": _EPOCH + timedelta(milliseconds=metadata.start_ms),
         "producer_id": metadata.producer_id, "producer_epoch": metadata.producer_epoch,

@@ -24,42 +24,9 @@ from typing import Any
 
 from kafka_sink.commit.effects import ToLeaders
 from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
+from model import worlds as w
 from model.spark_driver import Step
-from model.worlds import (
-    ALL_EXPIRE_MS,
-    ALWAYS,
-    FIRST_SLOT,
-    MARKERS_EXPIRE_MS,
-    NEVER,
-    TWO_BY_TWO,
-    AbortByHand,
-    CoordinatorsStandStill,
-    Crash,
-    Event,
-    Fail,
-    Forget,
-    ForgetIds,
-    GiveUp,
-    GoBack,
-    Late,
-    LeadersStandStill,
-    Lose,
-    LoseGroups,
-    LoseMarker,
-    Mark,
-    Resume,
-    RollBack,
-    RollBackToMark,
-    RunStageAgain,
-    Schedule,
-    Shape,
-    StandStill,
-    Switch,
-    TimeOut,
-    Twice,
-    run,
-    steps_of_a_quiet_run,
-)
+from model.worlds import ALWAYS, FIRST_SLOT, NEVER, TWO_BY_TWO, Event, Schedule, Shape, run, steps_of_a_quiet_run
 from reliability.campaign import Campaign
 
 # A quiet schedule, and what is to happen in it: together they are a schedule.
@@ -127,7 +94,7 @@ def family(
 def crash_twice(steps: int) -> Iterator[Events]:
     """The second time in the run that follows."""
     for first, later in product(range(steps), repeat=2):
-        yield (first, Crash()), (first + 1 + later, Crash())
+        yield (first, w.Crash()), (first + 1 + later, w.Crash())
 
 
 @family("a driver may die before any two effects", {"cores": 1}, {"cores": 2}, share=3)
@@ -138,26 +105,26 @@ def crashes(steps: int) -> Iterable[Events]:
 @family("any request may be carried out twice and the driver die")
 def requests_twice(steps: int) -> Iterable[Events]:
     for twice, crash in product(range(2 * steps), range(steps)):
-        yield (twice, Twice()), (crash, Crash())
+        yield (twice, w.Twice()), (crash, w.Crash())
 
 
 @family("a duplicate of any request may arrive at any later time")
 def late_duplicates(steps: int) -> Iterable[Events]:
     for sent, arrives in combinations(range(steps), 2):
-        yield ((arrives, Late(sent)),)
+        yield ((arrives, w.Late(sent)),)
 
 
 @family("a duplicate of any request may arrive in the next run", share=1)
 def late_duplicates_after_a_crash(steps: int) -> Iterable[Events]:
     for crash, later in product(range(steps), repeat=2):
         for sent in range(max(0, crash - 12), crash):
-            yield (crash, Crash()), (crash + 1 + later, Late(sent))
+            yield (crash, w.Crash()), (crash + 1 + later, w.Late(sent))
 
 
 @family("transactions may time out at any time")
 def timeouts(steps: int) -> Iterable[Events]:
     for crash, expired, which in product(range(steps), range(2 * steps), (None, *IDS)):
-        yield (crash, Crash()), (expired, TimeOut(which))
+        yield (crash, w.Crash()), (expired, w.TimeOut(which))
 
 
 @family(
@@ -176,13 +143,13 @@ def other_rows(steps: int) -> Iterable[Events]:
 )
 def other_rows_and_timeouts(steps: int) -> Iterable[Events]:
     for expired, crash, which in product(range(steps), range(2 * steps), (None, *IDS[1:])):
-        yield (expired, TimeOut(which)), (crash, Crash())
+        yield (expired, w.TimeOut(which)), (crash, w.Crash())
 
 
 def two_switches(steps: int) -> Iterator[Events]:
     """A second driver begins on the checkpoint at any step, and the first goes on at any later one, or never."""
     for first, later in product(range(steps), range(1, steps + 20)):
-        yield (first, Switch()), (first + later, Switch())
+        yield (first, w.Switch()), (first + later, w.Switch())
 
 
 # The one may be two micro-batches ahead, or the other has a slot more and equal ones.
@@ -197,7 +164,7 @@ def two_drivers(steps: int) -> Iterable[Events]:
 @family("two drivers may take turns", share=1)
 def two_drivers_three_switches(steps: int) -> Iterable[Events]:
     for first, second, third in product(range(steps), range(1, steps + 20), range(1, steps)):
-        yield (first, Switch()), (first + second, Switch()), (first + second + third, Switch())
+        yield (first, w.Switch()), (first + second, w.Switch()), (first + second + third, w.Switch())
 
 
 @family(
@@ -206,36 +173,36 @@ def two_drivers_three_switches(steps: int) -> Iterable[Events]:
 )  # fmt: skip
 def zombies(steps: int) -> Iterable[Events]:
     for lost, later, effects in product(range(steps), range(1, steps + 10), (None, 1, 2)):
-        yield (lost, Lose()), (lost + later, Resume(effects))
+        yield (lost, w.Lose()), (lost + later, w.Resume(effects))
 
 
 @family("an attempt that was given up may go on in the next run", share=1)
 def zombies_and_crashes(steps: int) -> Iterable[Events]:
     for lost, crash, later in product(range(steps), range(1, 30), range(1, steps)):
-        yield (lost, Lose()), (lost + crash, Crash()), (lost + crash + later, Resume())
+        yield (lost, w.Lose()), (lost + crash, w.Crash()), (lost + crash + later, w.Resume())
 
 
 @family("attempts may be lost or fail at any effect", share=1)
 def attempts_again(steps: int) -> Iterable[Events]:
-    lost_or_failed: tuple[Event, ...] = (Lose(), Fail(True))
+    lost_or_failed: tuple[Event, ...] = (w.Lose(), w.Fail(True))
     for lost, crash, event in product(range(steps), range(2 * steps), lost_or_failed):
-        yield (lost, event), (crash, Crash())
+        yield (lost, event), (crash, w.Crash())
 
 
 @family("a stage may run again at any time", {}, {"same_rows": NEVER}, {"cores": 2})
 def stages_again(steps: int) -> Iterable[Events]:
     """Spark keeps the result of the attempt that goes on."""
     for again, crash in product(range(steps), range(1, 2 * steps)):
-        yield (again, RunStageAgain()), (again + crash, Crash())
+        yield (again, w.RunStageAgain()), (again + crash, w.Crash())
 
 
 @family("abort may follow upon a commit that does not know that it decided", *EVERY_ROW)
 def unanswered(steps: int) -> Iterable[Events]:
     """A request gets no answer in time. It is carried out, or not, or arrives at any later time."""
     for failed, later in product(range(steps), range(1, steps)):
-        yield (failed, Fail(True)), (failed + later, Crash())
-        yield (failed, Fail(False)), (failed + later, Late(failed))
-        yield (failed, Fail(False)), (failed + later, Crash())
+        yield (failed, w.Fail(True)), (failed + later, w.Crash())
+        yield (failed, w.Fail(False)), (failed + later, w.Late(failed))
+        yield (failed, w.Fail(False)), (failed + later, w.Crash())
 
 
 @family("slots may be empty and their number change", *({"shapes": (shape,)} for shape in SHAPES), share=1)
@@ -260,7 +227,7 @@ def spent_epochs(steps: int) -> Iterable[Events]:
 @family("an operator may abort what is prepared", *EVERY_ROW, share=1)
 def manual_requests(steps: int) -> Iterable[Events]:
     for aborted, crash, slot in product(range(steps), range(2 * steps), (0, 1)):
-        yield (aborted, AbortByHand(slot)), (crash, Crash())
+        yield (aborted, w.AbortByHand(slot)), (crash, w.Crash())
 
 
 # --- markers that a leader misses (KAFKA-20734) -----------------------------------------------------------------------
@@ -269,30 +236,30 @@ def manual_requests(steps: int) -> Iterable[Events]:
 @family("a leader may not hear of a commit")
 def lost_markers(steps: int) -> Iterable[Events]:
     for lost, crash, slot in product(range(steps), range(2 * steps), (0, 1)):
-        yield (lost, LoseMarker(slot)), (crash, Crash())
+        yield (lost, w.LoseMarker(slot)), (crash, w.Crash())
 
 
 @family("an attempt may go on behind a commit that a leader did not hear of")
 def zombies_and_lost_markers(steps: int) -> Iterable[Events]:
     """Also while the driver waits for the marker."""
     for lost, later, slot, effects in product(range(steps), range(1, steps + 30), (0, 1), (None, 2)):
-        yield (lost, LoseMarker(slot)), (lost, Lose()), (lost + later, Resume(effects))
+        yield (lost, w.LoseMarker(slot)), (lost, w.Lose()), (lost + later, w.Resume(effects))
 
 
 @family("a leader may not hear of an abort", *EVERY_ROW)
 def lost_aborts(steps: int) -> Iterable[Events]:
     """The next attempt's rows join the transaction that is open there. The abort comes from the run after a driver's
     death, from the next attempt after a failed one, or from a timeout."""
-    aborting: tuple[Event, ...] = (Crash(), Fail(True), TimeOut())
+    aborting: tuple[Event, ...] = (w.Crash(), w.Fail(True), w.TimeOut())
     for event, lost, later, slot in product(aborting, range(steps), range(steps), (0, 1)):
-        yield (lost, LoseMarker(slot, committed=False)), (lost, event), (lost + 1 + later, Crash())
+        yield (lost, w.LoseMarker(slot, committed=False)), (lost, event), (lost + 1 + later, w.Crash())
 
 
 @family("a leader may hear neither of an abort nor of the next commit", {"shapes": (((1,), (1,)),)}, share=1)
 def lost_aborts_and_commits(steps: int) -> Iterable[Events]:
     for lost, second, third in product(range(steps), repeat=3):
-        markers = (lost, LoseMarker(0, committed=False)), (lost, LoseMarker(0)), (lost, Crash())
-        yield *markers, (lost + 1 + second, Crash()), (lost + 2 + second + third, Crash())
+        markers = (lost, w.LoseMarker(0, committed=False)), (lost, w.LoseMarker(0)), (lost, w.Crash())
+        yield *markers, (lost + 1 + second, w.Crash()), (lost + 2 + second + third, w.Crash())
 
 
 @family(
@@ -302,8 +269,8 @@ def lost_aborts_and_commits(steps: int) -> Iterable[Events]:
 def aborted_and_written_again(steps: int) -> Iterable[Events]:
     """A leader misses the marker. Another driver writes the slot, with a new producer id if epochs are used up."""
     for aborted, later, slot in product(range(steps), range(1, steps + 20), (0, 1)):
-        marker = (aborted, LoseMarker(slot, committed=False))
-        yield marker, (aborted, AbortByHand(slot)), (aborted, Switch()), (aborted + later, Switch())
+        marker = (aborted, w.LoseMarker(slot, committed=False))
+        yield marker, (aborted, w.AbortByHand(slot)), (aborted, w.Switch()), (aborted + later, w.Switch())
 
 
 # --- stale answers ----------------------------------------------------------------------------------------------------
@@ -314,41 +281,41 @@ def aborted_and_written_again(steps: int) -> Iterable[Events]:
 )  # fmt: skip
 def stale_reads(steps: int) -> Iterable[Events]:
     for crash, later, changes, reads in product(range(steps), range(steps), (1, 2, 4), (1, 2, 3, 5)):
-        yield (crash, Crash()), (crash + 1 + later, StandStill(changes, reads))
+        yield (crash, w.Crash()), (crash + 1 + later, w.StandStill(changes, reads))
 
 
 @family("they may answer an attempt and the run after it", {"cores": 2})
 def stale_reads_and_attempts(steps: int) -> Iterable[Events]:
     for lost, stale, crash, changes in product(range(steps), range(12), range(0, steps, 2), (1, 3)):
-        still, dies = StandStill(changes, 2), lost + stale + crash
-        yield (lost, Lose()), (lost + stale, still), (dies, Crash()), (dies + 1, still)
+        still, dies = w.StandStill(changes, 2), lost + stale + crash
+        yield (lost, w.Lose()), (lost + stale, still), (dies, w.Crash()), (dies + 1, still)
 
 
 @family("they may answer of versions that timed out", THREE_BATCHES)
 def stale_reads_of_batches(steps: int) -> Iterable[Events]:
     for crash, later, changes, reads in product(range(steps), range(steps), (1, 3), (1, 3)):
-        still = (crash + 1 + later, StandStill(changes, reads))
-        yield (crash, Crash()), still
-        yield (crash, TimeOut()), (crash, Crash()), still
+        still = (crash + 1 + later, w.StandStill(changes, reads))
+        yield (crash, w.Crash()), still
+        yield (crash, w.TimeOut()), (crash, w.Crash()), still
 
 
 @family("they may answer of parts of a decision", PARTS, share=4)
 def stale_reads_of_parts(steps: int) -> Iterable[Events]:
     """Reads of these groups may have different ages."""
     for crash, later, changes, reads in product(range(steps), range(steps), (1, 3), (1, 2, 4)):
-        yield (crash, Crash()), (crash + 1 + later, StandStill(changes, reads))
+        yield (crash, w.Crash()), (crash + 1 + later, w.StandStill(changes, reads))
 
 
 @family("stale transaction coordinators may answer for a moment", *EVERY_ROW, share=3)
 def stale_coordinators(steps: int) -> Iterable[Events]:
     for crash, later, changes, requests in product(range(steps), range(steps), (1, 2, 3, 5), (1, 2, 3, 5)):
-        yield (crash, Crash()), (crash + 1 + later, CoordinatorsStandStill(changes, requests))
+        yield (crash, w.Crash()), (crash + 1 + later, w.CoordinatorsStandStill(changes, requests))
 
 
 @family("stale leaders may answer for a moment", share=3)
 def stale_leaders(steps: int) -> Iterable[Events]:
     for crash, later, changes, requests in product(range(steps), range(steps), (1, 2, 3, 5), (1, 2, 4)):
-        yield (crash, Crash()), (crash + 1 + later, LeadersStandStill(changes, requests))
+        yield (crash, w.Crash()), (crash + 1 + later, w.LeadersStandStill(changes, requests))
 
 
 # --- state that is gone -----------------------------------------------------------------------------------------------
@@ -357,46 +324,46 @@ def stale_leaders(steps: int) -> Iterable[Events]:
 def lost_with(events: Sequence[Event], steps: int) -> Iterator[Events]:
     """The driver dies before any two effects; after the first, one of `events` happens."""
     for event, crash, later in product(events, range(steps), range(0, steps, 3)):
-        yield (crash, event), (crash, ForgetIds()), (crash + 1 + later, Crash())
+        yield (crash, event), (crash, w.ForgetIds()), (crash + 1 + later, w.Crash())
 
 
 @family("groups may be gone and checkpoints be old", *({**rows, "shapes": (((2, 2),) * 3,)} for rows in EVERY_ROW))
 def lost_state(steps: int) -> Iterable[Events]:
-    forgotten = [Forget("the decision"), Forget("everything"), Forget("the markers", MARKERS_EXPIRE_MS)]
-    forgotten += [Forget(what, ALL_EXPIRE_MS) for what in ("everything", "the markers")]
-    return lost_with([*forgotten, GoBack(1), GoBack(2)], steps)
+    forgotten = [w.Forget("the decision"), w.Forget("everything"), w.Forget("the markers", w.MARKERS_EXPIRE_MS)]
+    forgotten += [w.Forget(what, w.ALL_EXPIRE_MS) for what in ("everything", "the markers")]
+    return lost_with([*forgotten, w.GoBack(1), w.GoBack(2)], steps)
 
 
 @family("groups may be deleted at any time", *EVERY_ROW, share=4)
 def lost_groups(steps: int) -> Iterable[Events]:
     """As the driver dies or later, and it dies once more."""
     for only_offsets, crash, later, groups in product((False, True), range(steps), range(0, steps, 3), GROUPS):
-        lost = LoseGroups(groups, only_offsets)
-        yield (crash, lost), (crash, Crash()), (crash + 1 + later, Crash())
-        yield (crash, Crash()), (crash + 1 + later, lost), (crash + 6 + later, Crash())
+        lost = w.LoseGroups(groups, only_offsets)
+        yield (crash, lost), (crash, w.Crash()), (crash + 1 + later, w.Crash())
+        yield (crash, w.Crash()), (crash + 1 + later, lost), (crash + 6 + later, w.Crash())
 
 
 @family("groups may be deleted of slots that timed out")
 def lost_groups_and_timeouts(steps: int) -> Iterable[Events]:
     """Before or after."""
     for expired, later, which, groups in product(range(steps), range(0, steps, 3), (None, *IDS[1:]), GROUPS_OF_SLOTS):
-        time_out, second = ((expired, TimeOut(which)), (expired, Crash())), expired + 1 + later
-        yield *time_out, (second, LoseGroups(groups)), (second, Crash())
-        yield (expired, LoseGroups(groups)), *time_out, (second, Crash())
+        time_out, second = ((expired, w.TimeOut(which)), (expired, w.Crash())), expired + 1 + later
+        yield *time_out, (second, w.LoseGroups(groups)), (second, w.Crash())
+        yield (expired, w.LoseGroups(groups)), *time_out, (second, w.Crash())
 
 
 @family("groups may be deleted before an attempt goes on", {"cores": 2})
 def lost_groups_and_attempts(steps: int) -> Iterable[Events]:
     for lost, later, groups, crash in product(range(steps), range(1, steps, 2), GROUPS, (0, 9)):
-        events = (lost, Lose()), (lost + later // 2, LoseGroups(groups)), (lost + later, Resume())
-        yield *events, (lost + later + crash, Crash())
+        events = (lost, w.Lose()), (lost + later // 2, w.LoseGroups(groups)), (lost + later, w.Resume())
+        yield *events, (lost + later + crash, w.Crash())
 
 
 @family("groups may be deleted between two drivers")
 def lost_groups_and_two_drivers(steps: int) -> Iterable[Events]:
     for first, later, groups in product(range(steps), range(1, steps, 2), GROUPS):
         for lost in (first, first + later // 2, first + later):
-            yield (first, Switch()), (lost, LoseGroups(groups)), (first + later, Switch())
+            yield (first, w.Switch()), (lost, w.LoseGroups(groups)), (first + later, w.Switch())
 
 
 @family("parts of a decision may be deleted", {"metadata_max": ONE_PIN})
@@ -404,33 +371,33 @@ def lost_groups_of_parts(steps: int) -> Iterable[Events]:
     parts = ("sink.decision", "sink.decision-1", "sink.decision-2")
     for crash, later, part in product(range(steps), range(0, steps, 2), parts):
         for groups in ((part,), (part, "sink.1")):
-            yield (crash, Crash()), (crash + 1 + later, LoseGroups(groups)), (crash + 1 + later, Crash())
+            yield (crash, w.Crash()), (crash + 1 + later, w.LoseGroups(groups)), (crash + 1 + later, w.Crash())
 
 
 @family("groups may be deleted while coordinators are stale")
 def lost_groups_and_stale_answers(steps: int) -> Iterable[Events]:
     ages = ((1, 2), (3, 4))
-    stale: list[Event] = [StandStill(*age) for age in ages]
-    stale += [CoordinatorsStandStill(*age) for age in ages]
+    stale: list[Event] = [w.StandStill(*age) for age in ages]
+    stale += [w.CoordinatorsStandStill(*age) for age in ages]
     for crash, later, groups, event in product(range(steps), range(0, steps, 4), GROUPS, stale):
-        yield (crash, Crash()), (crash, LoseGroups(groups)), (crash + 1 + later, event)
+        yield (crash, w.Crash()), (crash, w.LoseGroups(groups)), (crash + 1 + later, event)
 
 
 @family("groups of versions may be deleted", {"shapes": (BATCHES[:3],), "versions": (0, 7, 7, 3)})
 def lost_groups_of_versions(steps: int) -> Iterable[Events]:
     """The versions come again; transactions time out, and the driver dies."""
     for crash, later, groups in product(range(steps), range(0, steps, 3), GROUPS):
-        lost = LoseGroups(groups)
-        yield (crash, Crash()), (crash + 1 + later, lost), (crash + 1 + later, Crash())
-        yield (crash, TimeOut()), (crash, Crash()), (crash + later, lost), (crash + 1 + later, Crash())
+        lost = w.LoseGroups(groups)
+        yield (crash, w.Crash()), (crash + 1 + later, lost), (crash + 1 + later, w.Crash())
+        yield (crash, w.TimeOut()), (crash, w.Crash()), (crash + later, lost), (crash + 1 + later, w.Crash())
 
 
 @family("groups of slots may expire", *EVERY_ROW)
 def expired_groups(steps: int) -> Iterable[Events]:
     """No driver lives for a week. The transactional ids may expire as well."""
     for forgotten, crash, later in product((True, False), range(steps), range(0, steps, 2)):
-        ids = ((crash, ForgetIds()),) if forgotten else ()
-        yield (crash, Forget("the markers", MARKERS_EXPIRE_MS)), *ids, (crash + 1 + later, Crash())
+        ids = ((crash, w.ForgetIds()),) if forgotten else ()
+        yield (crash, w.Forget("the markers", w.MARKERS_EXPIRE_MS)), *ids, (crash + 1 + later, w.Crash())
 
 
 # --- brokers that lose their last records -----------------------------------------------------------------------------
@@ -443,23 +410,23 @@ def expired_groups(steps: int) -> Iterable[Events]:
 def offsets_rolled_back(steps: int) -> Iterable[Events]:
     """Of all groups or of some."""
     for crash, changes, groups, later in product(range(steps), (1, 2, 3, 5, 8), (None, *GROUPS), (1, 9, 40)):
-        yield (crash, RollBack(offsets=changes, groups=groups)), (crash, Crash()), (crash + later, Crash())
+        yield (crash, w.RollBack(offsets=changes, groups=groups)), (crash, w.Crash()), (crash + later, w.Crash())
 
 
 @family("offsets may go back while a driver lives")
 def offsets_rolled_back_under_a_driver(steps: int) -> Iterable[Events]:
     for lost, changes, groups in product(range(steps), (1, 2, 4), (None, *GROUPS)):
-        yield ((lost, RollBack(offsets=changes, groups=groups)),)
-        yield (lost, RollBack(offsets=changes, groups=groups)), (lost + 4, Crash())
+        yield ((lost, w.RollBack(offsets=changes, groups=groups)),)
+        yield (lost, w.RollBack(offsets=changes, groups=groups)), (lost + 4, w.Crash())
 
 
 @family("transactions may go back", {"shapes": (THREE,)})
 def transactions_rolled_back(steps: int) -> Iterable[Events]:
     """Coordinators give ids out again that leaders know."""
     for crash, changes, later in product(range(steps), (1, 2, 3, 5, 8, 13), (1, 9, 40)):
-        lost = (crash, RollBack(transactions=changes))
-        yield lost, (crash, Crash()), (crash + later, Crash())
-        yield lost, (crash + later, Crash())
+        lost = (crash, w.RollBack(transactions=changes))
+        yield lost, (crash, w.Crash()), (crash + later, w.Crash())
+        yield lost, (crash + later, w.Crash())
 
 
 @family("offsets and transactions may go back together", {"shapes": (THREE,)})
@@ -472,7 +439,7 @@ def all_rolled_back(steps: int) -> Iterable[Events]:
     (version,) = (version for version in VERSIONS if steps_of(version, 3) == steps)
     for marked in (steps_of(version, 1), steps_of(version, 2)):
         for crash, later in product(range(marked + 1, steps), range(1, 60, 3)):
-            yield (marked, Mark()), (crash, RollBackToMark()), (crash, Crash()), (crash + later, Crash())
+            yield (marked, w.Mark()), (crash, w.RollBackToMark()), (crash, w.Crash()), (crash + later, w.Crash())
 
 
 # --- batch writes with versions ---------------------------------------------------------------------------------------
@@ -486,18 +453,18 @@ def batch_versions(steps: int) -> Iterable[Events]:
 @family("versions of batch writes may time out at any time", THREE_BATCHES)
 def batch_versions_and_timeouts(steps: int) -> Iterable[Events]:
     for crash, expired, which in product(range(steps), range(2 * steps), (None, *IDS)):
-        yield (crash, Crash()), (expired, TimeOut(which))
+        yield (crash, w.Crash()), (expired, w.TimeOut(which))
 
 
 @family("no version that is visible in part is passed over", GIVEN_UP)
 def batch_versions_given_up(steps: int) -> Iterable[Events]:
     """The user goes on with the next version."""
     for crash, which in product(range(steps), (None, *IDS)):
-        yield ((crash, GiveUp()),)
+        yield ((crash, w.GiveUp()),)
         for expired in range(steps):
-            time_out = TimeOut(which)
-            yield (crash, time_out), (crash, GiveUp()), (expired, time_out), (expired, Crash())
-            yield (expired, time_out), (crash, GiveUp())
+            time_out = w.TimeOut(which)
+            yield (crash, time_out), (crash, w.GiveUp()), (expired, time_out), (expired, w.Crash())
+            yield (expired, time_out), (crash, w.GiveUp())
 
 
 @family(
@@ -511,8 +478,8 @@ def batch_versions_given_up(steps: int) -> Iterable[Events]:
 def batch_versions_with_other_rows(steps: int) -> Iterable[Events]:
     """Or other slots, or a slot more without rows."""
     for first, later, which in product(range(steps), range(steps), (None, IDS[1])):
-        yield (first, Crash()), (first + 1 + later, Crash())
-        yield (first, TimeOut(which)), (first, Crash()), (first + 1 + later, Crash())
+        yield (first, w.Crash()), (first + 1 + later, w.Crash())
+        yield (first, w.TimeOut(which)), (first, w.Crash()), (first + 1 + later, w.Crash())
 
 
 @family("of two writes under one name one is fenced", *({**rows, **THREE_BATCHES} for rows in EVERY_ROW), share=1)
@@ -523,19 +490,19 @@ def batch_versions_two_drivers(steps: int) -> Iterable[Events]:
 @family("a version that a leader hides is not passed over as written", THREE_BATCHES)
 def batch_versions_and_lost_markers(steps: int) -> Iterable[Events]:
     for lost, crash, slot in product(range(steps), range(steps), (0, 1)):
-        yield (lost, LoseMarker(slot)), (crash, Crash())
+        yield (lost, w.LoseMarker(slot)), (crash, w.Crash())
 
 
 @family("a version that a leader hides may be given up", GIVEN_UP)
 def batch_versions_given_up_and_lost_markers(steps: int) -> Iterable[Events]:
     for lost, crash, slot, committed in product(range(steps), range(steps), (0, 1), (True, False)):
-        yield (lost, LoseMarker(slot, committed)), (crash, GiveUp())
+        yield (lost, w.LoseMarker(slot, committed)), (crash, w.GiveUp())
 
 
 @family("of versions groups may be gone and users go back", ALL_BATCHES, share=1)
 def batch_versions_and_lost_state(steps: int) -> Iterable[Events]:
-    everything, markers = Forget("everything", ALL_EXPIRE_MS), Forget("the markers", MARKERS_EXPIRE_MS)
-    return lost_with([Forget("the decision"), everything, markers, GoBack(1), GoBack(2)], steps)
+    everything, markers = w.Forget("everything", w.ALL_EXPIRE_MS), w.Forget("the markers", w.MARKERS_EXPIRE_MS)
+    return lost_with([w.Forget("the decision"), everything, markers, w.GoBack(1), w.GoBack(2)], steps)
 
 
 # --- of everything ----------------------------------------------------------------------------------------------------
@@ -554,14 +521,10 @@ def of_seed(seed: int) -> Schedule:
         step += chance.choice((0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55))
         events.append((step, _any_event(chance, step)))
     schedule = Schedule(
-        version=chance.choice(VERSIONS),
-        events=tuple(events),
-        shapes=shapes,
-        same_rows=chance.choice((ALWAYS, ALWAYS, FIRST_SLOT, NEVER)),
-        metadata_max=chance.choice((4096, TWO_PINS)),
-        last_epoch=chance.choice((32_766, 32_766, 0, 3)),
-        cores=chance.choice((1, 1, 2, 4)),
-    )
+        version=chance.choice(VERSIONS), events=tuple(events), shapes=shapes,
+        same_rows=chance.choice((ALWAYS, ALWAYS, FIRST_SLOT, NEVER)), metadata_max=chance.choice((4096, TWO_PINS)),
+        last_epoch=chance.choice((32_766, 32_766, 0, 3)), cores=chance.choice((1, 1, 2, 4)),
+    )  # fmt: skip
     if chance.random() >= 0.7:
         schedule = _of_batches(schedule, chance, step)
     if chance.random() >= 0.97:
@@ -569,20 +532,23 @@ def of_seed(seed: int) -> Schedule:
     if chance.random() < 0.3:
         still = chance.randint(0, step + 40), _still(chance, schedule)
         schedule = replace(schedule, events=(*schedule.events, still))
-    if LoseMarker not in schedule.kinds() and chance.random() < 0.15:
+    if w.LoseMarker not in schedule.kinds() and chance.random() < 0.15:
         # What a leader hides of a decision that is lost, nobody knows of (docs/design/exactly-once.md).
         groups = chance.choice((*GROUPS, ("sink.decision-1",), ("sink.2",)))
-        lost = chance.randint(0, step + 40), LoseGroups(groups, chance.random() < 0.5)
+        lost = chance.randint(0, step + 40), w.LoseGroups(groups, chance.random() < 0.5)
         schedule = replace(schedule, events=(*schedule.events, lost))
     return schedule
 
 
 def _still(chance: random.Random, schedule: Schedule) -> Event:
-    kinds: list[type[StandStill | CoordinatorsStandStill | LeadersStandStill]] = [StandStill, CoordinatorsStandStill]
-    if not schedule.kinds() & {LoseMarker, AbortByHand}:
+    kinds: list[type[w.StandStill | w.CoordinatorsStandStill | w.LeadersStandStill]] = [
+        w.StandStill,
+        w.CoordinatorsStandStill,
+    ]
+    if not schedule.kinds() & {w.LoseMarker, w.AbortByHand}:
         # No promise: a stale leader while another leader missed an end, or an operator aborted on it
         # (docs/reliability.md, Open).
-        kinds.append(LeadersStandStill)
+        kinds.append(w.LeadersStandStill)
     return chance.choice(kinds)(chance.randint(1, 6), chance.randint(1, 6))
 
 
@@ -592,8 +558,8 @@ def _of_batches(schedule: Schedule, chance: random.Random, step: int) -> Schedul
     versions = chance.choice(((0, 7, 9), (0, 7, 7, 3), (0, 7, 3, 9, 9)))
     shapes = tuple((*shape, shape[0]) for shape in schedule.shapes)
     # A user who goes back in the middle of a version has given it up too.
-    is_known = _is_known(schedule) and GoBack not in schedule.kinds()
-    given_up = ((chance.randint(0, step + 30), GiveUp()),) if is_known and chance.random() < 0.5 else ()
+    is_known = _is_known(schedule) and w.GoBack not in schedule.kinds()
+    given_up = ((chance.randint(0, step + 30), w.GiveUp()),) if is_known and chance.random() < 0.5 else ()
     return replace(schedule, versions=versions, shapes=shapes, events=(*schedule.events, *given_up))
 
 
@@ -608,13 +574,13 @@ def _while_rows_hang(schedule: Schedule, chance: random.Random) -> Schedule:
     slots = [slot for slot, rows in enumerate(schedule.shapes[0][0]) if rows]
     if not slots:
         return schedule
-    lost = (0, LoseMarker(chance.choice(slots)))
+    lost = (0, w.LoseMarker(chance.choice(slots)))
     steps = _Markers.steps_of(replace(schedule, events=(lost,)))
     if not steps:
         return schedule
     step = chance.choice(steps)
     may_give_up = bool(schedule.versions) and _is_known(schedule)
-    event = GiveUp() if may_give_up and chance.random() < 0.3 else _any_event(chance, step)
+    event = w.GiveUp() if may_give_up and chance.random() < 0.3 else _any_event(chance, step)
     lost_schedule = replace(schedule, events=(lost,))
     event = _still(chance, lost_schedule) if chance.random() < 0.2 else event
     return replace(lost_schedule, events=(lost, (step, event)))
@@ -642,13 +608,14 @@ class _Markers:
 
 def _any_event(chance: random.Random, step: int) -> Event:
     choices: list[Event] = [
-        Crash(), Crash(), Twice(), Fail(True), Fail(False), TimeOut(), TimeOut(chance.choice(IDS)), Lose(), Lose(),
-        Resume(), Resume(chance.randint(1, 4)), Switch(), Switch(), AbortByHand(chance.randint(0, 3)),
-        LoseMarker(chance.randint(0, 3)), LoseMarker(chance.randint(0, 3), committed=False),
-        Forget("the markers", MARKERS_EXPIRE_MS), GoBack(chance.randint(1, 2)),
+        w.Crash(), w.Crash(), w.Twice(), w.Fail(True), w.Fail(False), w.TimeOut(), w.TimeOut(chance.choice(IDS)),
+        w.Lose(), w.Lose(), w.Resume(), w.Resume(chance.randint(1, 4)), w.Switch(), w.Switch(),
+        w.AbortByHand(chance.randint(0, 3)),
+        w.LoseMarker(chance.randint(0, 3)), w.LoseMarker(chance.randint(0, 3), committed=False),
+        w.Forget("the markers", w.MARKERS_EXPIRE_MS), w.GoBack(chance.randint(1, 2)),
     ]  # fmt: skip
     if step:
-        choices += [Late(chance.randrange(step)), Late(max(0, step - chance.randint(1, 8)))]
+        choices += [w.Late(chance.randrange(step)), w.Late(max(0, step - chance.randint(1, 8)))]
     return chance.choice(choices)
 
 

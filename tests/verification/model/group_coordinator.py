@@ -1,16 +1,12 @@
 """The group coordinator on one broker, for groups that nobody joins: it keeps their offsets, and does nothing else.
 
-Its state comes from the log. Most readers see the log below the high watermark. Readers that require stable offsets
-see the whole log, and their answer waits until that part is committed. So their answer is never older than an
-acknowledged offset, whichever broker leads. An offset of a transaction is pending until its producer's marker, in the
-order of the log: of two transactions the one whose offset was WRITTEN last wins, whichever is committed last.
+Its state comes from the log. Most readers see the log below the high watermark. Readers that require stable offsets see
+the whole log, and their answer waits until that part is committed. So their answer is never older than an acknowledged
+offset, whichever broker leads. An offset of a transaction is pending until its producer's marker, in the order of the
+log: of two transactions the one whose offset was WRITTEN last wins, whichever is committed last.
 
-Non-obvious: offsets expire by the time at which they were committed and are looked through at intervals only. Here that
-is computed when somebody asks. What stays pending past a check is kept then, and forgotten at the next: so close to
-seven days nobody looks.
-
-Not modelled: members, generations, OffsetDelete. Kafka 3.0 refuses a TxnOffsetCommit that names a member and no
-generation (UNKNOWN_MEMBER_ID). Kafka 3.9 and the model take it.
+Not modelled: members, generations, offsets that expire, OffsetDelete. Kafka 3.0 refuses a TxnOffsetCommit that names a
+member and no generation (UNKNOWN_MEMBER_ID). Kafka 3.9 and the model take it.
 
 Source: GroupCoordinatorService, OffsetMetadataManager, ClassicGroup.validateOffsetCommit in Kafka; KIP-447.
 """
@@ -32,8 +28,7 @@ from model.record_batches import Key, RecordBatch, Refused, decode_marker, decod
 from model.replica_manager import ReplicaManager
 from model.settings import ClusterSettings
 from model.timeline import Timeline
-from model.transaction_coordinator import COORDINATOR_CODES, TransactionalWrite, TransactionPartitions
-from model.transaction_metadata import TopicPartition
+from model.transaction_coordinator import COORDINATOR_CODES, TopicPartition, TransactionalWrite, TransactionPartitions
 
 
 class OffsetKey(NamedTuple):
@@ -96,12 +91,8 @@ class CommittedOffsets:
     def is_pending(self, key: OffsetKey) -> bool:
         return any(key in offsets for offsets in self._pending.values())
 
-    def get(self, key: OffsetKey, expired_before_ms: int) -> CommittedOffset | None:
-        """None for what was committed before that time, unless more is pending."""
-        committed = self._stable.get(key)
-        if committed is None or (committed.committed_ms <= expired_before_ms and not self.is_pending(key)):
-            return None
-        return committed
+    def get(self, key: OffsetKey) -> CommittedOffset | None:
+        return self._stable.get(key)
 
     def of_group(self, group: str) -> list[TopicPartition]:
         return sorted((key.topic, key.partition) for key in self._stable if key.group == group)
@@ -110,13 +101,10 @@ class CommittedOffsets:
         """Somebody commits for it, whatever comes of that."""
         self._heard_of_ms[group] = max(now_ms, self._heard_of_ms.get(group, now_ms))
 
-    def has_group(self, group: str, expired_before_ms: int, heard_of_since_ms: int) -> bool:
+    def has_group(self, group: str, heard_of_since_ms: int) -> bool:
         """A group is there as long as anything is committed for it, or about to be, and if it was heard of since groups
         were last looked through."""
-        return self._heard_of_ms.get(group, -1) >= heard_of_since_ms or any(
-            key.group == group and (self.is_pending(key) or self.get(key, expired_before_ms) is not None)
-            for key in self._keys()
-        )
+        return self._heard_of_ms.get(group, -1) >= heard_of_since_ms or any(key.group == group for key in self._keys())
 
     def groups_of_transactions(self) -> set[str]:
         return {key.group for offsets in self._pending.values() for key in offsets}
@@ -160,9 +148,7 @@ class GroupCoordinator:
         self._transactions = transactions
         self._settings = settings.transactions
         self._timeline = timeline
-        self._shards = Shards(
-            CONSUMER_OFFSETS, replicas, settings.transactions, timeline, rng, lambda _: CommittedOffsets(), _ignore
-        )
+        self._shards = Shards(CONSUMER_OFFSETS, replicas, settings.transactions, timeline, rng, CommittedOffsets)
         self._topic_names: dict[uuid.UUID, str] = {}
         # When the old coordinator last looked for groups without offsets out of turn, as it does for a deleted topic.
         self._looked_through_ms = 0
@@ -230,7 +216,7 @@ class GroupCoordinator:
         partition = self._replicas.replica(shard.key)
         if not self._replicas.generation.verifies_transactions:
             return None
-        return partition.verify(write.producer_id, write.producer_epoch, -1, False, self._timeline.now_ms)
+        return partition.verify(write.producer_id, write.producer_epoch, -1, False)
 
     def _check_member(
         self, shard: Shard[CommittedOffsets], group: str, member: Member, unknown_group: ErrorCode
@@ -241,8 +227,7 @@ class GroupCoordinator:
         if member.generation < 0:
             shard.state.hear_of(group, self._timeline.now_ms)
             return
-        heard_of_since_ms = max(self._last_check_ms(), self._looked_through_ms)
-        if self._all_of(shard).has_group(group, self._expired_before_ms(), heard_of_since_ms):
+        if self._all_of(shard).has_group(group, self._looked_through_ms):
             raise Refused(ErrorCode.unknown_member_id, f"{group} has no members")
         raise Refused(unknown_group, f"no group {group}")
 
@@ -309,14 +294,13 @@ class GroupCoordinator:
     def _fetched(
         self, offsets: CommittedOffsets, group: str, partitions: Iterable[TopicPartition] | None, require_stable: bool
     ) -> Fetched:
-        expired_before_ms = self._expired_before_ms()
         fetched: Fetched = {}
         for partition in offsets.of_group(group) if partitions is None else partitions:
             key = OffsetKey(group, *partition)
             if require_stable and offsets.is_pending(key):
                 fetched[partition] = ErrorCode.unstable_offset_commit, None
                 continue
-            committed = offsets.get(key, expired_before_ms)
+            committed = offsets.get(key)
             if committed is not None or partitions is not None:
                 fetched[partition] = ErrorCode.none, committed
         return fetched
@@ -327,13 +311,6 @@ class GroupCoordinator:
         offsets = shard.state.copy()
         offsets.read(self._replicas.partitions[shard.key].log.read(offsets.next_offset))
         return offsets
-
-    def _expired_before_ms(self) -> int:
-        return self._last_check_ms() - self._settings.offsets_retention_ms
-
-    def _last_check_ms(self) -> int:
-        now_ms = self._timeline.now_ms
-        return now_ms - now_ms % self._settings.offsets_retention_check_interval_ms
 
     def _follow_image(self) -> None:
         """A deleted topic takes its offsets with it, from every partition that is coordinated here by then."""
@@ -355,7 +332,3 @@ class GroupCoordinator:
             if tombstones:
                 data = encode_state(tombstones, self._timeline.now_ms)
                 self._append(shard, data, lambda _: None)
-
-
-def _ignore(shard: Shard[CommittedOffsets]) -> None:
-    """A log that is read as far as it is wanted needs no loading."""

@@ -1,7 +1,7 @@
 """The topics in which coordinators keep their state: the leader of a key's partition there is its coordinator.
 
 The first FindCoordinator creates them, as in Kafka. They are replicated like any topic. A broker that becomes leader of
-a partition first reads it from its own log. Until then it answers COORDINATOR_LOAD_IN_PROGRESS. It forgets the state
+a partition first loads it: until then it answers COORDINATOR_LOAD_IN_PROGRESS. It forgets the state
 when it loses the leadership or dies.
 
 Source: Topic, Utils.abs, TransactionStateManager (partitionFor, loadTransactionsForTxnTopicPartition),
@@ -18,7 +18,6 @@ from typing import Generic, TypeVar
 from kio.schema.errors import ErrorCode
 
 from model.controller import NO_LEADER, ClusterImage, Controller, TopicIdPartition
-from model.partition import Partition
 from model.record_batches import Refused
 from model.replica_manager import ReplicaManager
 from model.settings import ClusterSettings, TopicSettings, TransactionSettings
@@ -52,7 +51,7 @@ def coordinator_of(image: ClusterImage, topic: str, name: str) -> int:
     return state.leader if state is not None and state.leader in image.alive else NO_LEADER
 
 
-def create_internal_topic(controller: Controller, settings: ClusterSettings, topic: str, node_count: int) -> None:
+def create_internal_topic(controller: Controller, settings: ClusterSettings, node_count: int, topic: str) -> None:
     if topic in controller.image.topics:
         return
     replication_factor = min(_REPLICATION_FACTOR, node_count)
@@ -77,15 +76,14 @@ class Shard(Generic[T]):
 
 @dataclass(slots=True)
 class Shards(Generic[T]):
-    """`load` makes a state from the log that the new leader has; `on_loaded` follows."""
+    """`new` makes a state, which is empty."""
 
     _topic: str
     _replicas: ReplicaManager
     _settings: TransactionSettings
     _timeline: Timeline
     _rng: random.Random
-    _load: Callable[[Partition], T]
-    _on_loaded: Callable[[Shard[T]], None]
+    _new: Callable[[], T]
     _shards: dict[TopicIdPartition, Shard[T]] = field(default_factory=dict)
 
     def follow_image(self) -> None:
@@ -106,10 +104,8 @@ class Shards(Generic[T]):
         self._shards[shard.key] = shard
 
         def load() -> None:
-            partition = self._replicas.partitions.get(shard.key)
-            if self.is_current(shard) and partition is not None:
-                shard.state = self._load(partition)
-                self._on_loaded(shard)
+            if self.is_current(shard):
+                shard.state = self._new()
 
         self._timeline.after(self._rng.randint(*self._settings.coordinator_load_ms), load)
 

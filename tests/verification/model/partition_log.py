@@ -22,10 +22,8 @@ from operator import attrgetter
 from typing import NamedTuple
 
 import crc32c
-from kafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
 
 from model.record_batches import (
-    CODEC_BITS,
     HEADER,
     RecordBatch,
     StoredRecord,
@@ -223,9 +221,6 @@ def _end_offset_of(epoch: int, epoch_starts: list[EpochAndOffset], end_offset: i
 _DELETE_HORIZON_BIT = 0b1000000
 _NO_TIMESTAMP = -1
 _COVERED_FROM = 21
-_ENCODERS: dict[int, Callable[[bytes], bytes]] = {
-    0: bytes, 1: gzip_encode, 2: snappy_encode, 3: lz4_encode, 4: zstd_encode,
-}  # fmt: skip
 
 
 def compact(
@@ -253,8 +248,8 @@ def _offsets(batch: RecordBatch) -> set[int]:
 
 
 def without_records(batch: RecordBatch, removed: Container[int], delete_horizon_ms: int | None = None) -> RecordBatch:
-    """`removed`: offsets. Empty if no record is left. `delete_horizon_ms`: when what is left of a batch of tombstones
-    is to go."""
+    """`batch`: without a codec. `removed`: offsets. Empty if no record is left. `delete_horizon_ms`: when what is left
+    of a batch of tombstones is to go."""
     records = decode_stored_records(batch)
     left = [record for record in records if record.offset not in removed]
     if len(left) == len(records):
@@ -264,13 +259,13 @@ def without_records(batch: RecordBatch, removed: Container[int], delete_horizon_
     max_timestamp = max(record.timestamp for record in left)
     base_timestamp = left[0].timestamp if delete_horizon_ms is None else delete_horizon_ms
     attributes = batch.attributes | (0 if delete_horizon_ms is None else _DELETE_HORIZON_BIT)
-    body = _ENCODERS[batch.attributes & CODEC_BITS](encode_records(left, batch.base_offset, base_timestamp))
+    body = encode_records(left, batch.base_offset, base_timestamp)
     return _assembled(batch, attributes, base_timestamp, max_timestamp, len(left), body)
 
 
 def emptied(batch: RecordBatch) -> RecordBatch:
-    """A header without records, and without a codec."""
-    attributes = batch.attributes & ~(CODEC_BITS | _DELETE_HORIZON_BIT)
+    """A header without records."""
+    attributes = batch.attributes & ~_DELETE_HORIZON_BIT
     return _assembled(batch, attributes, _NO_TIMESTAMP, batch.max_timestamp, 0, b"")
 
 

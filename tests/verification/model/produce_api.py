@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -25,11 +24,9 @@ from model.replica_manager import Codes, ReplicaManager
 from model.settings import PRODUCE, TransactionSettings
 from model.timeline import Timeline
 from model.transaction_coordinator import Codes as TransactionCodes
-from model.transaction_coordinator import TransactionalWrite, TransactionPartitions
-from model.transaction_metadata import TopicPartition
+from model.transaction_coordinator import TopicPartition, TransactionalWrite, TransactionPartitions
 from model.wire import Request, by_topic
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The first versions whose clients know TRANSACTION_ABORTABLE, and expect brokers to add partitions.
 _KNOWS_ABORTABLE, _ADDS_PARTITIONS = 11, 12
 # What keeps a leader from asking a coordinator, in a code that producers retry without new metadata.
@@ -153,7 +150,7 @@ class ProduceApi:
             try:
                 result.verification = partition.verify(
                     batch.producer_id, batch.producer_epoch, batch.base_sequence,
-                    request.version >= _ADDS_PARTITIONS, self._timeline.now_ms,
+                    request.version >= _ADDS_PARTITIONS,
                 )  # fmt: skip
             except Refused as refused:
                 result.code = refused.code
@@ -207,7 +204,7 @@ class ProduceApi:
 
     def _told(self, result: ProduceResult) -> dict[str, Any]:
         told: dict[str, Any] = {
-            "index": result.partition, "error_code": result.code, "log_append_time": _time(result.appended),
+            "index": result.partition, "error_code": result.code, "log_append_time": None,
             "base_offset": result.appended.base_offset if result.appended is not None else -1,
             "log_start_offset": result.log_start_offset, "record_errors": (), "error_message": None,
         }  # fmt: skip
@@ -216,12 +213,6 @@ class ProduceApi:
             if state is not None:
                 told["current_leader"] = {"leader_id": state.leader, "leader_epoch": state.leader_epoch}
         return told
-
-
-def _time(appended: Appended | None) -> datetime | None:
-    if appended is None or appended.log_append_ms is None:
-        return None
-    return _EPOCH + timedelta(milliseconds=appended.log_append_ms)
 
 
 def _transactional_write(request: Request, results: Iterable[ProduceResult]) -> TransactionalWrite:

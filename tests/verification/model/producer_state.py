@@ -4,9 +4,10 @@ remembers between asking a coordinator of a transaction and appending its first 
 Leader and followers build the state from the batches in their logs; after a truncation they rebuild it from the rest.
 So a new leader knows exactly the batches that it has.
 
-Non-obvious: the state expires by the timestamps of the records, not by their arrival, and Kafka checks at intervals
-only. The model computes this when the producer comes back, with the same visible result. A marker that raises the epoch
+A marker that raises the epoch
 removes the producer's batches; a marker with the same epoch keeps them.
+
+Not modelled: that the state expires, a day after the timestamps of the records.
 
 Source: ProducerStateManager, ProducerStateEntry, ProducerAppendInfo, VerificationGuard, VerificationStateEntry,
 UnifiedLog (maybeStartTransactionVerification, updateProducers) in Kafka (of 2.1.1 and 2.8.2, too); KIP-360 and KIP-890
@@ -36,30 +37,6 @@ class Verification:
     starts_at_0: bool
 
 
-class Verifications:
-    """Of one replica, by producer id."""
-
-    def __init__(self) -> None:
-        self._begun: dict[int, Verification] = {}
-
-    def begin(self, producer_id: int, producer_epoch: int, base_sequence: int, starts_at_0: bool) -> Verification:
-        begun = self._begun.setdefault(producer_id, Verification(producer_epoch, base_sequence, starts_at_0))
-        if producer_epoch > begun.producer_epoch:
-            begun.producer_epoch, begun.lowest_sequence = producer_epoch, base_sequence
-        elif producer_epoch == begun.producer_epoch:
-            begun.lowest_sequence = min(begun.lowest_sequence, base_sequence)
-        return begun
-
-    def of(self, producer_id: int) -> Verification | None:
-        return self._begun.get(producer_id)
-
-    def holds(self, producer_id: int, verification: Verification) -> bool:
-        return self._begun.get(producer_id) is verification
-
-    def end(self, producer_id: int) -> None:
-        self._begun.pop(producer_id, None)
-
-
 REMEMBERED_BATCHES = 5
 NO_OFFSET = -1
 
@@ -77,7 +54,6 @@ class ProducerEntry:
 
     producer_epoch: int
     last_timestamp_ms: int = -1
-    appended_ms: int = -1
     batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
     transaction_start_offset: int = NO_OFFSET
     coordinator_epoch: int = -1
@@ -93,26 +69,24 @@ class ProducerEntry:
 
 
 class ProducerState:
-    def __init__(self, expiration_ms: int, check_interval_ms: int) -> None:
-        self._expiration_ms = expiration_ms
-        self._check_interval_ms = check_interval_ms
+    def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
 
-    def find_duplicate(self, batch: RecordBatch, now_ms: int) -> BatchMetadata | None:
+    def find_duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
         """The remembered batch of the same sequences. Its bytes are not compared: Kafka does not either."""
-        entry = self._entry(batch.producer_id, now_ms)
+        entry = self._entries.get(batch.producer_id)
         if entry is None or entry.producer_epoch != batch.producer_epoch:
             return None
         wanted = (batch.base_sequence, batch.last_sequence)
         return next((known for known in entry.batches if known[:2] == wanted), None)
 
     def check(
-        self, batch: RecordBatch, now_ms: int, verification: Verification | None = None, *, takes_unknown: bool = True
+        self, batch: RecordBatch, verification: Verification | None = None, *, takes_unknown: bool = True
     ) -> None:
         """Raises Refused unless `batch`, which is no duplicate, follows on what its producer wrote last. Of a producer
         without state anything is taken, unless not `takes_unknown`: then a producer begins at 0.
         `verification`: of this producer, whether or not `batch` came under it."""
-        entry = self._entry(batch.producer_id, now_ms)
+        entry = self._entries.get(batch.producer_id)
         self._check_epoch(entry, batch.producer_epoch)
         is_unknown = entry is None or (not entry.batches and entry.producer_epoch == batch.producer_epoch)
         if is_unknown and batch.base_sequence != 0 and not takes_unknown:
@@ -132,17 +106,17 @@ class ProducerState:
         if entry.has_open_transaction and not batch.is_transactional:
             raise Refused(ErrorCode.invalid_txn_state, "not transactional in a transaction")
 
-    def check_epoch(self, producer_id: int, producer_epoch: int, now_ms: int) -> None:
+    def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
         """All that a batch without a sequence is held to."""
-        self._check_epoch(self._entry(producer_id, now_ms), producer_epoch)
+        self._check_epoch(self._entries.get(producer_id), producer_epoch)
 
     def _check_epoch(self, entry: ProducerEntry | None, producer_epoch: int) -> None:
         if entry is not None and producer_epoch < entry.producer_epoch:
             raise Refused(ErrorCode.invalid_producer_epoch, f"{producer_epoch} < {entry.producer_epoch}")
 
-    def check_marker(self, marker: EndTransactionMarker, now_ms: int) -> None:
+    def check_marker(self, marker: EndTransactionMarker) -> None:
         """Raises Refused for a marker of an older transaction, or of a coordinator that has been replaced."""
-        entry = self._entry(marker.producer_id, now_ms)
+        entry = self._entries.get(marker.producer_id)
         if entry is None:
             return
         self._check_epoch(entry, marker.producer_epoch)
@@ -153,14 +127,14 @@ class ProducerState:
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise Refused(ErrorCode.transaction_coordinator_fenced, f"{marker.coordinator_epoch}")
 
-    def has_open_transaction(self, producer_id: int, producer_epoch: int | None, now_ms: int) -> bool:
+    def has_open_transaction(self, producer_id: int, producer_epoch: int | None) -> bool:
         """`producer_epoch`: None for any."""
-        entry = self._entry(producer_id, now_ms)
+        entry = self._entries.get(producer_id)
         if entry is None or producer_epoch not in (None, entry.producer_epoch):
             return False
         return entry.has_open_transaction
 
-    def update(self, batch: RecordBatch, now_ms: int) -> None:
+    def update(self, batch: RecordBatch) -> None:
         """`batch` is in the log. A follower, or a log that is read again, gets here without `check`."""
         entry = self._entries.get(batch.producer_id)
         if entry is None:
@@ -176,25 +150,12 @@ class ProducerState:
             if batch.is_transactional and not entry.has_open_transaction:
                 entry.transaction_start_offset = batch.base_offset
         entry.last_timestamp_ms = batch.max_timestamp
-        entry.appended_ms = now_ms
 
-    def rebuild(self, batches: Iterable[RecordBatch], now_ms: int) -> None:
+    def rebuild(self, batches: Iterable[RecordBatch]) -> None:
         self._entries.clear()
         for batch in batches:
             if batch.producer_id >= 0:
-                self.update(batch, now_ms)
+                self.update(batch)
 
-    def active(self, now_ms: int) -> dict[int, ProducerEntry]:
-        entries = {producer_id: self._entry(producer_id, now_ms) for producer_id in list(self._entries)}
-        return {producer_id: entry for producer_id, entry in entries.items() if entry is not None}
-
-    def _entry(self, producer_id: int, now_ms: int) -> ProducerEntry | None:
-        entry = self._entries.get(producer_id)
-        if entry is None or entry.has_open_transaction:
-            return entry
-        last_check_ms = now_ms - now_ms % self._check_interval_ms
-        # Only a check after the last append can have found the entry as it is now.
-        if last_check_ms > entry.appended_ms and last_check_ms - entry.last_timestamp_ms >= self._expiration_ms:
-            del self._entries[producer_id]
-            return None
-        return entry
+    def active(self) -> dict[int, ProducerEntry]:
+        return dict(self._entries)

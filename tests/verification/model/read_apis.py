@@ -109,7 +109,7 @@ def _check_part(replica: Partition, current_leader_epoch: int, is_of_leader: boo
         code = ErrorCode.fenced_leader_epoch if is_fenced else ErrorCode.unknown_leader_epoch
         raise Refused(code, f"epoch {current_leader_epoch}, not {replica.leader_epoch}")
     if is_of_leader and not replica.is_leader:
-        raise Refused(ErrorCode.not_leader_or_follower, f"{replica.leader_id} leads")
+        raise Refused(ErrorCode.not_leader_or_follower, f"{replica.state.leader} leads")
 
 
 def _diverging(log: PartitionLog, read: Read) -> EpochAndOffset | None:
@@ -303,7 +303,7 @@ class ReadApis:
         asked = [self._asked(request, topic, data, refusal) for topic in message.topics for data in topic.partitions]
         # What is known not to be there comes last in the answer, unknown ids first.
         asked.sort(key=lambda each: _PLACES.get(each.code, len(_PLACES)))
-        max_bytes = min(message.max_bytes, MAX_BYTES, self._broker.max_fetch_bytes())
+        max_bytes = min(message.max_bytes, MAX_BYTES)
         rack = getattr(message, "rack_id", "")
         max_wait_ms = round(message.max_wait.total_seconds() * 1_000)
 
@@ -438,15 +438,12 @@ class ReadApis:
 
     # --- where a log begins and ends ----------------------------------------------------------------------------------
 
-    def _described(self, topic: str, partition: int, refusal: ErrorCode) -> Partition:
+    def _described(self, topic: str, partition: int, refusal: ErrorCode = ErrorCode.none) -> Partition:
         """Raises Refused."""
         forbidden = self._broker.refusal_of(topic, Operation.DESCRIBE)
-        return self._replica(topic, partition, refusal if forbidden is ErrorCode.none else forbidden)
-
-    def _replica(self, topic: str, partition: int, refusal: ErrorCode) -> Partition:
-        """Raises Refused."""
-        if refusal is not ErrorCode.none:
-            raise Refused(refusal, "as asked for")
+        for code in (forbidden, refusal):
+            if code is not ErrorCode.none:
+                raise Refused(code, "as asked for")
         return self._replicas.replica(self._key(topic, partition))
 
     def _key(self, topic: str, partition: int) -> TopicIdPartition:
@@ -483,18 +480,17 @@ class ReadApis:
         return {"partition_index": asked.partition_index, "error_code": code, **found._asdict()}
 
     def _offsets_for_leader_epochs(self, connection: Connection, request: Request) -> None:
-        refusal = self._broker.next_refusal(OFFSET_FOR_LEADER_EPOCH)
         topics = by_topic(
-            ((topic.topic, self._end_of_epoch(topic.topic, asked, refusal))
+            ((topic.topic, self._end_of_epoch(topic.topic, asked))
              for topic in request.message.topics for asked in topic.partitions),
             topic="topic",
         )  # fmt: skip
         self._broker.answer(connection, request, topics=topics)
 
-    def _end_of_epoch(self, topic: str, asked: Any, refusal: ErrorCode) -> dict[str, Any]:
+    def _end_of_epoch(self, topic: str, asked: Any) -> dict[str, Any]:
         code, found = ErrorCode.none, None
         try:
-            replica = self._described(topic, asked.partition, refusal)
+            replica = self._described(topic, asked.partition)
             found = end_offset_for_epoch(replica, asked.leader_epoch, asked.current_leader_epoch)
         except Refused as refused:
             code = refused.code
@@ -505,7 +501,6 @@ class ReadApis:
         wanted = [(topic.name, asked) for topic in request.message.topics for asked in topic.partitions]
         outcomes: list[dict[str, Any]] = [{} for _ in wanted]
         timeout_ms = round(request.message.timeout.total_seconds() * 1_000)
-        refusal = self._broker.next_refusal(DELETE_RECORDS)
 
         def settle(place: int, code: ErrorCode, low_watermark: int = -1) -> None:
             partition = wanted[place][1].partition_index
@@ -517,16 +512,12 @@ class ReadApis:
         def deleted(place: int, key: TopicIdPartition, code: ErrorCode) -> None:
             settle(place, code, self._replicas.low_watermark(key) if code is ErrorCode.none else -1)
 
-        if not wanted:
-            self._broker.answer(connection, request, topics=())
         for place, (topic, asked) in enumerate(wanted):
             try:
                 if topic in INTERNAL_TOPICS:
                     raise Refused(ErrorCode.invalid_topic_exception, topic)
-                key, replica = (
-                    self._key(topic, asked.partition_index),
-                    self._replica(topic, asked.partition_index, refusal),
-                )
+                key = self._key(topic, asked.partition_index)
+                replica = self._replicas.replica(key)
                 offset = replica.high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
                 self._replicas.delete_before(key, offset, timeout_ms, partial(deleted, place, key))
             except Refused as refused:

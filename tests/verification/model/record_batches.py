@@ -27,13 +27,11 @@ HEADER = struct.Struct(">qiibIhiqqqhii")
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
 _LEADER_EPOCH = struct.Struct(">i")
 _ATTRIBUTES = struct.Struct(">h")
-_MAX_TIMESTAMP = struct.Struct(">q")
 _CRC_STARTS_AT = 21
-_MAX_TIMESTAMP_AT = 35
 _MAGIC_AT = 16
 # Of a message of magic 0, which no batch is shorter than.
 _SMALLEST_LENGTH = 14
-CODEC_BITS, _LOG_APPEND_TIME_BIT, _TRANSACTIONAL_BIT, _CONTROL_BIT = 0b111, 0b1000, 0b10000, 0b100000
+CODEC_BITS, _TRANSACTIONAL_BIT, _CONTROL_BIT = 0b111, 0b10000, 0b100000
 _SEQUENCES = 2**31
 
 Records = tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]
@@ -70,11 +68,6 @@ class RecordBatch(NamedTuple):
         return bool(self.attributes & _CONTROL_BIT)
 
     @property
-    def has_log_append_time(self) -> bool:
-        """The largest timestamp is that of every record."""
-        return bool(self.attributes & _LOG_APPEND_TIME_BIT)
-
-    @property
     def next_offset(self) -> int:
         return self.base_offset + self.last_offset_delta + 1
 
@@ -87,12 +80,6 @@ class RecordBatch(NamedTuple):
         """The batch in a log. The CRC does not cover the two fields that change."""
         data = _OFFSET_AND_LENGTH.pack(base_offset, len(self.data) - 12) + _LEADER_EPOCH.pack(leader_epoch)
         return self._replace(data=data + self.data[16:], base_offset=base_offset, leader_epoch=leader_epoch)
-
-
-def stamped(batch: RecordBatch, now_ms: int) -> RecordBatch:
-    """With the leader's time. That of the producer stays in the records, where nobody looks."""
-    data = batch.data[:_MAX_TIMESTAMP_AT] + _MAX_TIMESTAMP.pack(now_ms) + batch.data[_MAX_TIMESTAMP_AT + 8 :]
-    return parse_stored_batch(changed_attributes(data, _LOG_APPEND_TIME_BIT))
 
 
 def next_sequence(sequence: int) -> int:

@@ -152,7 +152,7 @@ class Replication:
         follower = broker.partitions.get(key)
         if follower is None or not broker.is_alive or broker.is_isolated or follower.is_leader:
             return None
-        leading = self._brokers.get(follower.leader_id)
+        leading = self._brokers.get(follower.state.leader)
         if leading is None or not leading.is_alive:
             return None
         leader = leading.partitions.get(key)
@@ -310,7 +310,7 @@ class ReplicaManager:
         """Leader and leader epoch, as the replica here has them, or else as the image has them."""
         partition = self.partitions.get(key)
         if partition is not None:
-            return partition.leader_id, partition.leader_epoch
+            return partition.state.leader, partition.leader_epoch
         state = self.image.state_of(key)
         return (state.leader, state.leader_epoch) if state is not None else (NO_LEADER, -1)
 
@@ -369,7 +369,7 @@ class ReplicaManager:
 
     def _alter_isr(self, partition: Partition, isr: Iterable[int]) -> None:
         altered = self._controller.alter_isr(
-            partition.key, self.node_id, partition.leader_epoch, partition.partition_epoch, isr
+            partition.key, self.node_id, partition.leader_epoch, partition.state.partition_epoch, isr
         )
         if altered is not None:
             partition.apply(altered, self.image.alive, self._timeline.now_ms)

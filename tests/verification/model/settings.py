@@ -144,12 +144,9 @@ class Truncation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """`log_append_time`: leaders give batches their own time (message.timestamp.type)."""
-
     min_insync_replicas: int = 1
     max_message_bytes: int = 1_048_588
     index_interval_bytes: int = 4_096
-    log_append_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +156,6 @@ class TransactionSettings:
     internal_topic_partitions: int = 4
     transaction_max_timeout_ms: int = 900_000
     transaction_abort_timed_out_cleanup_interval_ms: int = 10_000
-    transactional_id_expiration_ms: int = 7 * 86_400_000
-    transaction_remove_expired_cleanup_interval_ms: int = 3_600_000
-    offsets_retention_ms: int = 7 * 86_400_000
-    offsets_retention_check_interval_ms: int = 600_000
     offset_metadata_max_bytes: int = 4_096
     request_timeout_ms: int = 30_000
     offsets_commit_timeout_ms: int = 5_000
@@ -175,16 +168,13 @@ class TransactionSettings:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """`producer_id_expiration_ms` counts from the newest timestamp of the producer's records, as in Kafka: records
-    older than that lose the producer's state at the next check.
-
-    `replica_fetch_ms`: from one fetch of a follower to its next. `metadata_lag_ms`: from a decision of the controller
-    to a broker that acts by it. `failure_detection_ms`: from a crash to the controller that acts on it.
+    """`replica_fetch_ms`: from one fetch of a follower to its next. `metadata_lag_ms`: from a decision of the
+    controller to a broker that acts by it. `failure_detection_ms`: from a crash to the controller that acts on it.
 
     `racks`: of the brokers. With racks, a leader sends readers of another rack to a replica of theirs (KIP-392).
 
-    `addresses`: host and port of a broker in answers, for one that clients reach by a socket.
-    `started_ms`: the time at the start, for clients that compare it with theirs.
+    `addresses`: host and port of a broker in answers, for one that clients reach by a socket. `started_ms`: the time at
+    the start, for clients that compare it with theirs.
 
     `taken_producer_ids`: so many ids were given to other writers before. The others have written whatever a batch under
     one of these ids begins, so every such batch is a duplicate to its leader.
@@ -200,8 +190,6 @@ class ClusterSettings:
     truncation: Truncation = Truncation.LEADER_EPOCH
     unclean_leader_election: bool = False
     replica_lag_time_max_ms: int = 30_000
-    producer_id_expiration_ms: int = 86_400_000
-    producer_id_expiration_check_interval_ms: int = 600_000
     high_watermark_checkpoint_interval_ms: int = 5_000
     replica_fetch_ms: tuple[int, int] = (1, 5)
     metadata_lag_ms: tuple[int, int] = (1, 20)

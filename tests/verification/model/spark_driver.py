@@ -160,13 +160,9 @@ class Driver:
                 yield from self._tasks(facts, [TaskRun(micro_batch_id, slot, run, 0) for slot in range(slots)], done)
                 prepared, rows = zip(*(done[slot] for slot in range(slots)), strict=True)
                 commit = two_phase.commit(
-                    self.sink,
-                    facts,
-                    prepared,
-                    micro_batch_id=micro_batch_id,
-                    now_ms=self.now_ms(),
+                    self.sink, facts, prepared, micro_batch_id=micro_batch_id, now_ms=self.now_ms(),
                     allow_lost_state=self.allow_lost_state,
-                )
+                )  # fmt: skip
                 yield from one_by_one(commit)
             except (ExactlyOnceError, TaskFailed, GaveUp):
                 yield from one_by_one(two_phase.abort(self.sink, facts.generation))

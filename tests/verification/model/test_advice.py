@@ -109,6 +109,8 @@ class Stream:
 
 
 Case = Callable[[Stream], Iterator[Any]]
+BOTH = {"0/0": 1, "0/1": 1}
+RESTART = "Restart the query if it has stopped."
 
 
 def unreadable(group_id: str, number: int) -> Case:
@@ -129,30 +131,23 @@ def unreadable(group_id: str, number: int) -> Case:
     return case
 
 
-def went_back(stream: Stream) -> Iterator[Any]:
+def went_back(stream: Stream, *, allowed: bool) -> Iterator[Any]:
     stream.write(0)
     stream.exchange.run(two_phase.plan(stream.exchange.sink))
     stream.kafka.mark()
     stream.write(1)
     stream.kafka.roll_offsets_back_to_mark()
     yield errors.StateWentBack, lambda: stream.write(1)
-    yield "If they are there, start behind them, with a new checkpoint and a new transactionalIdPrefix"
-    stream.new_prefix()
-    stream.new_checkpoint()
-    stream.write(2, as_number=0)
-    yield {f"{each}/{slot}": 1 for each in range(3) for slot in (0, 1)}
-
-
-def went_back_with_lost_state(stream: Stream) -> Iterator[Any]:
-    stream.write(0)
-    stream.exchange.run(two_phase.plan(stream.exchange.sink))
-    stream.kafka.mark()
-    stream.write(1)
-    stream.kafka.roll_offsets_back_to_mark()
-    yield errors.StateWentBack, lambda: stream.write(1)
-    yield "start once with allowLostState=true, which would write rows twice that are there"
-    stream.write(1, allowed=True)
-    yield {"0/0": 1, "0/1": 1, "1/0": 2, "1/1": 2}
+    if allowed:
+        yield "start once with allowLostState=true, which would write rows twice that are there"
+        stream.write(1, allowed=True)
+        yield {"0/0": 1, "0/1": 1, "1/0": 2, "1/1": 2}
+    else:
+        yield "If they are there, start behind them, with a new checkpoint and a new transactionalIdPrefix"
+        stream.new_prefix()
+        stream.new_checkpoint()
+        stream.write(2, as_number=0)
+        yield {f"{each}/{slot}": 1 for each in range(3) for slot in (0, 1)}
 
 
 def markers_lost(stream: Stream, *, same: bool) -> Iterator[Any]:
@@ -178,7 +173,7 @@ def torn(stream: Stream, *, again: bool) -> Iterator[Any]:
         yield "Make the query give the same rows again"
         stream.suffix = ""
         stream.write(0)
-        yield {"0/0": 1, "0/1": 1}
+        yield BOTH
     else:
         yield "the visible ones a second time: allowLostState=true for one start, with a new transactionalIdPrefix"
         stream.new_prefix()
@@ -218,7 +213,7 @@ def fingerprints_lost(stream: Stream) -> Iterator[Any]:
     yield errors.FingerprintsLost, lambda: stream.write(0)
     yield "start once with allowLostState=true: these slots are not written again"
     stream.write(0, allowed=True)
-    yield {"0/0": 1, "0/1": 1}
+    yield BOTH
 
 
 def written_otherwise(stream: Stream) -> Iterator[Any]:
@@ -251,45 +246,45 @@ def other_rows(stream: Stream) -> Iterator[Any]:
     yield "restart with the query that wrote it first"
     stream.suffix = ""
     stream.write(0)
-    yield {"0/0": 1, "0/1": 1}
+    yield BOTH
 
 
-def timed_out(stream: Stream) -> Iterator[Any]:
+def restarted(error: type[ExactlyOnceError], begin: Callable[[Stream], Callable[[], Any]]) -> Case:
+    """`begin` does what goes wrong, and returns what raises the error."""
+
+    def case(stream: Stream) -> Iterator[Any]:
+        yield error, begin(stream)
+        yield RESTART
+        stream.write(0)
+        yield BOTH
+
+    return case
+
+
+def timed_out(stream: Stream) -> Callable[[], Any]:
     found, done = stream.prepared(0)
     stream.kafka.time_out("orders.1")
-    yield errors.TransactionTimedOut, lambda: stream.exchange.commit(found, done)
-    yield "Restart the query if it has stopped."
-    stream.write(0)
-    yield {"0/0": 1, "0/1": 1}
+    return lambda: stream.exchange.commit(found, done)
 
 
-def replaced(stream: Stream) -> Iterator[Any]:
+def replaced(stream: Stream) -> Callable[[], Any]:
     """Spark keeps the result of the first attempt, and a second one has begun."""
     found, done = stream.prepared(0)
     stream._task(found, 0, 0, 1, False)
-    yield errors.AttemptReplaced, lambda: stream.exchange.commit(found, done)
-    yield "Restart the query if it has stopped."
-    stream.write(0)
-    yield {"0/0": 1, "0/1": 1}
+    return lambda: stream.exchange.commit(found, done)
 
 
-def rows_gone(stream: Stream) -> Iterator[Any]:
+def rows_gone(stream: Stream) -> Callable[[], Any]:
     found, done = stream.prepared(0)
     stream.kafka._end_on(0, done[0].ids.producer_id, done[0].ids.producer_epoch, committed=False)
-    yield errors.PreparedRowsGone, lambda: stream.exchange.commit(found, done)
-    yield "Restart the query if it has stopped."
-    stream.write(0)
-    yield {"0/0": 1, "0/1": 1}
+    return lambda: stream.exchange.commit(found, done)
 
 
-def aborted_rows(stream: Stream) -> Iterator[Any]:
+def aborted_rows(stream: Stream) -> Callable[[], Any]:
     stream.prepared(0)
     stream.kafka.lose_marker(0, committed=False)
     found, done = stream.prepared(0)
-    yield errors.AbortedRowsOpen, lambda: stream.exchange.commit(found, done)
-    yield "Restart the query if it has stopped."
-    stream.write(0)
-    yield {"0/0": 1, "0/1": 1}
+    return lambda: stream.exchange.commit(found, done)
 
 
 def fenced(stream: Stream) -> Iterator[Any]:
@@ -301,15 +296,12 @@ def fenced(stream: Stream) -> Iterator[Any]:
     yield {"0/0": 1, "0/1": 1, "1/0": 1, "1/1": 1}
 
 
-def attempt_fenced(stream: Stream) -> Iterator[Any]:
+def attempt_fenced(stream: Stream) -> Callable[[], Any]:
     sink, exchange = stream.exchange.sink, stream.exchange
     found = exchange.run(two_phase.plan(sink))
     begun = exchange.run(two_phase.begin(sink, found, slot=0, micro_batch_id=0, query_id="q"))
     stream._task(found, 0, 0, 0, False)
-    yield errors.AttemptFenced, lambda: exchange.run(two_phase.prepare(sink, begun, Marker(0, "q", "0/0")))
-    yield "Restart the query if it has stopped."
-    stream.write(0)
-    yield {"0/0": 1, "0/1": 1}
+    return lambda: exchange.run(two_phase.prepare(sink, begun, Marker(0, "q", "0/0")))
 
 
 def outcome_unknown(stream: Stream) -> Iterator[Any]:
@@ -324,7 +316,7 @@ def outcome_unknown(stream: Stream) -> Iterator[Any]:
     yield "Restart the query: that commits the slots that still can be committed, and writes the missing slots again"
     stream.exchange.answer = lambda request: None
     stream.write(0)
-    yield {"0/0": 1, "0/1": 1}
+    yield BOTH
 
 
 CASES: dict[str, Case] = {
@@ -332,8 +324,8 @@ CASES: dict[str, Case] = {
     "a later marker that was reset": unreadable("orders.1", 1),
     "a decision that was reset": unreadable("orders.decision", 0),
     "a later decision that was reset": unreadable("orders.decision", 1),
-    "offsets went back": went_back,
-    "offsets went back, and allowLostState": went_back_with_lost_state,
+    "offsets went back": lambda stream: went_back(stream, allowed=False),
+    "offsets went back, and allowLostState": lambda stream: went_back(stream, allowed=True),
     "markers are lost of the same micro-batch": lambda stream: markers_lost(stream, same=True),
     "markers are lost of the one before": lambda stream: markers_lost(stream, same=False),
     "a micro-batch in part, with the same rows": lambda stream: torn(stream, again=True),
@@ -346,12 +338,12 @@ CASES: dict[str, Case] = {
     "an older checkpoint, and the newest": lambda stream: checkpoint_behind(stream, newest=True),
     "an older checkpoint, under a new name": lambda stream: checkpoint_behind(stream, newest=False),
     "other rows": other_rows,
-    "timed out": timed_out,
-    "a stage that ran again": replaced,
-    "rows are gone": rows_gone,
-    "aborted rows are open": aborted_rows,
+    "timed out": restarted(errors.TransactionTimedOut, timed_out),
+    "a stage that ran again": restarted(errors.AttemptReplaced, replaced),
+    "rows are gone": restarted(errors.PreparedRowsGone, rows_gone),
+    "aborted rows are open": restarted(errors.AbortedRowsOpen, aborted_rows),
     "two drivers": fenced,
-    "two attempts": attempt_fenced,
+    "two attempts": restarted(errors.AttemptFenced, attempt_fenced),
     "the outcome is unknown": outcome_unknown,
 }
 

@@ -13,28 +13,9 @@ import pytest
 from effort import examples
 from kafka_sink.errors import AttemptReplaced, NonDeterministicReplay, StateWentBack
 from model import explorations
+from model import worlds as w
 from model.explorations import FAMILIES, VERSIONS, Events, Family, all_of, of_seed, some
-from model.worlds import (
-    NEVER,
-    Crash,
-    Event,
-    Fail,
-    Late,
-    Lose,
-    LoseMarker,
-    Mark,
-    Resume,
-    RollBack,
-    RollBackToMark,
-    RunStageAgain,
-    Schedule,
-    Switch,
-    TimeOut,
-    Twice,
-    World,
-    run,
-    steps_of_a_quiet_run,
-)
+from model.worlds import Event, Schedule, World, run, steps_of_a_quiet_run
 from reliability.campaign import Campaign
 
 
@@ -56,20 +37,23 @@ def test_everything_together() -> None:
 
 def test_an_attempt_of_a_run_before_stands_still_before_its_init_until_rows_hang() -> None:
     """The attempt saw that nothing was visible. Its rows joined the leader's hidden rows; its abort removed both."""
-    events = ((1, LoseMarker(0)), (13, Lose()), (14, Switch()), (64, Resume()))
+    events = ((1, w.LoseMarker(0)), (13, w.Lose()), (14, w.Switch()), (64, w.Resume()))
     run(Schedule(version=2, events=events, shapes=(((1, 1, 0, 0), (2,), (0,), (1, 1, 0, 0)),), versions=(0, 7, 7, 3)))
 
 
 def test_a_driver_overtaken_while_it_waited_for_what_hangs_raises_nothing() -> None:
     """The other driver ended the transaction and went on writing. The leader then refuses the first one's markers."""
-    events = ((2, LoseMarker(2)), (4, Twice()), (59, Crash()), (93, Twice()), (96, Switch()), (130, TimeOut("sink.0")))
+    events = (
+        (2, w.LoseMarker(2)), (4, w.Twice()), (59, w.Crash()), (93, w.Twice()), (96, w.Switch()),
+        (130, w.TimeOut("sink.0")),
+    )  # fmt: skip
     run(Schedule(version=1, events=events, shapes=(((1, 1, 1, 0), (2, 0, 2, 2), (0, 2)),)))
 
 
 def test_a_version_that_a_leader_hides_is_shown_before_other_rows_are_refused() -> None:
-    events = ((1, LoseMarker(0)), (6, Crash()), (30, Twice()), (37, Fail(carried_out=False)))
+    events = ((1, w.LoseMarker(0)), (6, w.Crash()), (30, w.Twice()), (37, w.Fail(carried_out=False)))
     shapes = (((2,), (2, 2), (2,), (2,)),)
-    world = run(Schedule(version=1, events=events, shapes=shapes, same_rows=NEVER, versions=(0, 7, 9)))
+    world = run(Schedule(version=1, events=events, shapes=shapes, same_rows=w.NEVER, versions=(0, 7, 9)))
     assert world.stopped_by is NonDeterministicReplay
     assert world.kafka.hidden() == []
 
@@ -79,7 +63,7 @@ def test_the_error_says_that_a_later_attempt_took_over_and_the_next_run_is_whole
     """Spark runs a stage again after a FetchFailed: a slot has a second attempt, and Spark keeps the first's result."""
     ends = set()
     for step in range(steps_of_a_quiet_run(Schedule(version=version))):
-        world = run(Schedule(version=version, events=((step, RunStageAgain()),)))
+        world = run(Schedule(version=version, events=((step, w.RunStageAgain()),)))
         assert world.stopped_by is None
         ends.update(world.errors)
     assert ends == {AttemptReplaced}
@@ -92,17 +76,17 @@ def test_a_visible_micro_batch_that_the_offsets_have_lost_stops_the_query(versio
     shape = ((2, 2),) * 3
     ends = [0, *(steps_of_a_quiet_run(Schedule(version=version, shapes=(shape[: n + 1],))) for n in range(3))]
     begins, logs = ends[micro_batch] + 7, ends[micro_batch + 1] - 1
-    lost: tuple[tuple[int, Event], ...] = ((begins, Mark()), (logs, RollBackToMark()))
+    lost: tuple[tuple[int, Event], ...] = ((begins, w.Mark()), (logs, w.RollBackToMark()))
     # Of the first micro-batch, both logs together may show nothing: see docs/guarantees.md.
     if micro_batch == 0:
-        lost = ((logs, RollBack(offsets=3)),)
-    world = run(Schedule(version=version, shapes=(shape,), events=(*lost, (logs, Crash()))))
+        lost = ((logs, w.RollBack(offsets=3)),)
+    world = run(Schedule(version=version, shapes=(shape,), events=(*lost, (logs, w.Crash()))))
     assert world.stopped_by is StateWentBack
 
 
 def test_coordinators_that_went_back_give_out_ids_that_a_decision_names() -> None:
     """An attempt got the ids of the decision; the next plan committed it for the decision, without a row."""
-    events = ((39, RollBack(transactions=8)), (40, Crash()))
+    events = ((39, w.RollBack(transactions=8)), (40, w.Crash()))
     world = run(Schedule(version=2, events=events, shapes=(((2, 2), (1, 1, 1), (2, 2)),)))
     assert world.stopped_by is None
 
@@ -130,11 +114,11 @@ def test_what_was_explored_is_a_campaign(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def one_that_fails(steps: int) -> Iterator[Events]:
-    yield (5, Crash()), (9, Late(10))
+    yield (5, w.Crash()), (9, w.Late(10))
 
 
 def test_what_fails_is_told_with_its_schedule() -> None:
-    schedule = Schedule(version=2, events=((5, Crash()), (9, Late(10))))
+    schedule = Schedule(version=2, events=((5, w.Crash()), (9, w.Late(10))))
     with pytest.raises(IndexError) as raised:
         run(schedule)
     assert raised.value.__notes__ == [repr(schedule)]

@@ -1,19 +1,27 @@
 """The transaction coordinator on one broker: transactional ids, their producers, and the end of their transactions.
 
+    EMPTY ──> ONGOING ──> PREPARE_COMMIT ──> COMPLETE_COMMIT ──> ONGOING ...
+                 └──────> PREPARE_ABORT  ──> COMPLETE_ABORT  ──> ONGOING ...
+
+First how each request changes the state of one id, as functions that return the metadata to write or raise Refused.
+InitProducerId goes from any state without an open transaction back to EMPTY. Version 1 (EndTxn up to 4) keeps the
+epoch, so only the state tells a repeated EndTxn from one of the next transaction; version 2 (EndTxn 5, KIP-890) raises
+the epoch with every end, so a repeated EndTxn comes with the epoch before.
+
 Every change is written to `__transaction_state` with acks=all before it becomes visible. During this write the id is
-busy, and other requests get CONCURRENT_TRANSACTIONS. The next leader of the id's partition reads the changes there, and
-completes the transactions that were decided but not completed.
+busy, and other requests get CONCURRENT_TRANSACTIONS. Nobody reads it: coordinators do not die here.
 
 It sends the markers of an ended transaction to its partitions' leaders, until each leader has one: the transaction
 waits for a partition without a leader, and deleted partitions are skipped. A leader asks it about partitions before it
 appends the first batch (KIP-890). Version 1: it checks that they are in the transaction. Version 2: it adds them, so
 clients need not.
 
-Not modelled: that a failed attempt to fence a producer is remembered (it is tried again, from the same epoch);
-KIP-939's prepared transactions.
+Not modelled: ids that expire, and epochs that are used up; that a failed attempt to fence a producer is remembered (it
+is tried again, from the same epoch); KIP-939's prepared transactions.
 
 Source: TransactionCoordinator, TransactionStateManager, TransactionMarkerChannelManager,
-TransactionMarkerRequestCompletionHandler, AddPartitionsToTxnManager in Kafka; KIP-98, KIP-360, KIP-890, KAFKA-20734.
+TransactionMarkerRequestCompletionHandler, AddPartitionsToTxnManager in Kafka; KIP-98, KIP-360, KIP-890, KAFKA-20734,
+KAFKA-19367 (one raise when a coordinator ends a transaction by itself).
 """
 
 from __future__ import annotations
@@ -21,91 +29,179 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import partial
-from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from model.controller import NO_LEADER, TopicIdPartition
+from model.controller import NO_LEADER
 from model.internal_topics import TRANSACTION_STATE, Shard, Shards, coordinator_of
-from model.partition import Partition
-from model.record_batches import EndTransactionMarker, Refused, decode_state, encode_state
+from model.record_batches import EndTransactionMarker, Refused, encode_state
 from model.replica_manager import ReplicaManager
-from model.settings import ClusterSettings, TransactionSettings
+from model.settings import ClusterSettings
 from model.timeline import InterBroker, Timeline, Timer
-from model.transaction_metadata import (
-    NO_EPOCH,
-    NO_PRODUCER_ID,
-    ONGOING,
-    PREPARE_COMMIT,
-    PREPARED,
-    TopicPartition,
-    TransactionMetadata,
-    TransactionState,
-    check_expected,
-    check_producer,
-    completed,
-    ended,
-    fenced,
-    has_expired,
-    has_timed_out,
-    initialised,
-    with_partitions,
-)
+
+NO_PRODUCER_ID = NO_EPOCH = -1
+
+TopicPartition = tuple[str, int]
+
+
+class TransactionState(Enum):
+    """The values are the names that DescribeTransactions tells."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+
+
+EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = TransactionState
+PREPARED = frozenset({PREPARE_COMMIT, PREPARE_ABORT})
+COMPLETED = frozenset({COMPLETE_COMMIT, COMPLETE_ABORT})
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMetadata:
+    """`start_ms`: -1 before the first transaction. `transaction_version`: by which the last one was ended."""
+
+    producer_id: int
+    timeout_ms: int
+    last_update_ms: int
+    producer_epoch: int = NO_EPOCH
+    last_producer_epoch: int = NO_EPOCH
+    state: TransactionState = EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    start_ms: int = -1
+    transaction_version: int = 0
+
+
+class End(Enum):
+    """The result of an EndTxn."""
+
+    PREPARE = "writes down the decision"
+    NOTHING = "is done already: NONE"
+    CONCURRENT = "is being done: CONCURRENT_TRANSACTIONS"
+    INVALID = "cannot be: INVALID_TXN_STATE"
+
+
+# (state, commit?) -> what it does; a pair that is not here is INVALID.
+END_VERSION_1 = {
+    (ONGOING, True): End.PREPARE, (ONGOING, False): End.PREPARE,
+    (PREPARE_COMMIT, True): End.CONCURRENT, (PREPARE_ABORT, False): End.CONCURRENT,
+    (COMPLETE_COMMIT, True): End.NOTHING, (COMPLETE_ABORT, False): End.NOTHING,
+}  # fmt: skip
+# (state, commit?, sent again, with the epoch before?) -> what it does. An abort of nothing only raises the epoch.
+END_VERSION_2 = {
+    (ONGOING, True, False): End.PREPARE, (ONGOING, False, False): End.PREPARE,
+    (EMPTY, False, False): End.PREPARE,
+    (COMPLETE_COMMIT, False, False): End.PREPARE, (COMPLETE_ABORT, False, False): End.PREPARE,
+    (PREPARE_COMMIT, True, True): End.CONCURRENT, (PREPARE_ABORT, False, True): End.CONCURRENT,
+    (COMPLETE_COMMIT, True, True): End.NOTHING, (COMPLETE_ABORT, False, True): End.NOTHING,
+}  # fmt: skip
+
+
+def initialised(
+    now: TransactionMetadata, timeout_ms: int, expected: tuple[int, int] | None, now_ms: int
+) -> TransactionMetadata:
+    """By InitProducerId, of anything but an open transaction. `expected`: producer id and epoch that the producer
+    believes to have (KIP-360)."""
+    if now.state in PREPARED:
+        raise Refused(ErrorCode.concurrent_transactions, now.state.value)
+    empty = replace(
+        now, state=EMPTY, timeout_ms=timeout_ms, partitions=frozenset(), start_ms=-1, last_update_ms=now_ms
+    )  # fmt: skip
+    if expected is not None and now.producer_epoch not in (NO_EPOCH, expected[1]):
+        if expected[1] != now.last_producer_epoch:
+            raise Refused(ErrorCode.producer_fenced, f"epoch {expected[1]}, now {now.producer_epoch}")
+        # The answer to the same request was lost.
+        return empty
+    last_epoch = NO_EPOCH if expected is None else now.producer_epoch
+    return replace(empty, producer_epoch=now.producer_epoch + 1, last_producer_epoch=last_epoch)
+
+
+def check_expected(now: TransactionMetadata, expected: tuple[int, int] | None) -> None:
+    """Raises Refused for a producer that is another one by now."""
+    if expected is not None and now.producer_epoch != NO_EPOCH and expected[0] != now.producer_id:
+        raise Refused(ErrorCode.producer_fenced, f"producer id {expected[0]}, now {now.producer_id}")
+
+
+def check_producer(now: TransactionMetadata, producer_id: int, producer_epoch: int) -> None:
+    """Of a request that goes on with a transaction or begins one."""
+    if now.producer_id != producer_id:
+        raise Refused(ErrorCode.invalid_producer_id_mapping, f"{producer_id}, now {now.producer_id}")
+    if now.producer_epoch != producer_epoch:
+        raise Refused(ErrorCode.producer_fenced, f"epoch {producer_epoch}, now {now.producer_epoch}")
+    if now.state in PREPARED:
+        raise Refused(ErrorCode.concurrent_transactions, now.state.value)
+
+
+def with_partitions(now: TransactionMetadata, added: Iterable[TopicPartition], now_ms: int) -> TransactionMetadata:
+    """The same object if they are all in the transaction already."""
+    partitions = now.partitions.union(added)
+    if now.state is ONGOING and partitions == now.partitions:
+        return now
+    start_ms = now.start_ms if now.state is ONGOING else now_ms
+    return replace(now, state=ONGOING, partitions=partitions, start_ms=start_ms, last_update_ms=now_ms)
+
+
+def ended(
+    now: TransactionMetadata, producer_id: int, producer_epoch: int, is_commit: bool, transaction_version: int,
+    now_ms: int,
+) -> TransactionMetadata:  # fmt: skip
+    """By a client's EndTxn. The same object if there is nothing to do."""
+    if now.producer_id != producer_id:
+        raise Refused(ErrorCode.invalid_producer_id_mapping, f"{producer_id}, now {now.producer_id}")
+    is_repeated, is_same = now.producer_epoch == producer_epoch + 1, now.producer_epoch == producer_epoch
+    is_valid = is_same
+    if transaction_version >= 2 and now.state in PREPARED | COMPLETED:
+        is_valid = is_repeated or (is_same and now.state in COMPLETED)
+    if not is_valid:
+        raise Refused(ErrorCode.producer_fenced, f"epoch {producer_epoch}, now {now.producer_epoch}")
+    if transaction_version >= 2:
+        what = END_VERSION_2.get((now.state, is_commit, is_repeated), End.INVALID)
+    else:
+        what = END_VERSION_1.get((now.state, is_commit), End.INVALID)
+    if what is End.INVALID:
+        raise Refused(ErrorCode.invalid_txn_state, f"{'commit' if is_commit else 'abort'} in {now.state.value}")
+    if what is End.CONCURRENT:
+        raise Refused(ErrorCode.concurrent_transactions, now.state.value)
+    return now if what is End.NOTHING else _prepared(now, is_commit, transaction_version, now_ms)
+
+
+def fenced(now: TransactionMetadata, transaction_version: int, now_ms: int) -> TransactionMetadata:
+    """The coordinator aborts an open transaction by itself: a new producer is there, or its time is over. The epoch
+    grows once either way, and the old producer has lost it."""
+    if transaction_version < 2:
+        now = replace(now, producer_epoch=now.producer_epoch + 1, last_producer_epoch=NO_EPOCH)
+    return _prepared(now, False, transaction_version, now_ms)
+
+
+def _prepared(now: TransactionMetadata, is_commit: bool, transaction_version: int, now_ms: int) -> TransactionMetadata:
+    raised = now
+    if transaction_version >= 2:
+        raised = replace(now, producer_epoch=now.producer_epoch + 1, last_producer_epoch=now.producer_epoch)
+    return replace(
+        raised, state=PREPARE_COMMIT if is_commit else PREPARE_ABORT, last_update_ms=now_ms,
+        start_ms=now.start_ms if now.state is ONGOING else now_ms, transaction_version=transaction_version,
+    )  # fmt: skip
+
+
+def completed(now: TransactionMetadata, now_ms: int) -> TransactionMetadata:
+    """Every marker is written."""
+    state = COMPLETE_COMMIT if now.state is PREPARE_COMMIT else COMPLETE_ABORT
+    return replace(now, state=state, partitions=frozenset(), last_update_ms=now_ms)
+
+
+def has_timed_out(now: TransactionMetadata, now_ms: int) -> bool:
+    """The time counts from the first partition."""
+    return now.state is ONGOING and now.start_ms + now.timeout_ms < now_ms
+
 
 # Final answers of a leader: this coordinator, or this transaction, is outdated.
 _FENCED = frozenset({ErrorCode.invalid_producer_epoch, ErrorCode.transaction_coordinator_fenced})
-
-
-@dataclass(slots=True, eq=False)
-class Sending:
-    """`is_wanted`: True while the transaction waits for these markers. `on_written`: called for each partition."""
-
-    marker: EndTransactionMarker
-    is_wanted: Callable[[], bool]
-    on_written: Callable[[TopicPartition], None]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TransactionMarkers:
-    """Of the coordinators on one broker. `brokers`: every broker's replicas."""
-
-    _replicas: ReplicaManager
-    _brokers: Mapping[int, ReplicaManager]
-    _inter_broker: InterBroker
-    _settings: TransactionSettings
-    _timeline: Timeline
-
-    def send(self, sending: Sending, partition: TopicPartition) -> None:
-        if not sending.is_wanted():
-            return
-        topic = self._replicas.image.topics.get(partition[0])
-        if topic is None:
-            sending.on_written(partition)
-            return
-        state = topic.partitions[partition[1]]
-        if state.leader not in self._replicas.image.alive:
-            self._retry(sending, partition)
-        else:
-            key = TopicIdPartition(topic.topic_id, partition[1])
-            leader = self._brokers[state.leader]
-
-            def request(answer: Callable[[ErrorCode], None]) -> None:
-                leader.append_marker(key, sending.marker, answer)
-
-            self._inter_broker.ask(request, partial(self._answered, sending, partition))
-
-    def _answered(self, sending: Sending, partition: TopicPartition, code: ErrorCode) -> None:
-        if not sending.is_wanted() or code in _FENCED:
-            return
-        if code is ErrorCode.none:
-            sending.on_written(partition)
-        else:
-            self._retry(sending, partition)
-
-    def _retry(self, sending: Sending, partition: TopicPartition) -> None:
-        self._timeline.after(self._settings.marker_retry_ms, lambda: self.send(sending, partition))
 
 
 # What went wrong with the log, as clients hear of it.
@@ -136,17 +232,6 @@ class TransactionShard:
     entries: dict[str, TransactionEntry] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionFilters:
-    """Of ListTransactions; what is empty filters nothing. `pattern` must match the whole id. `duration_ms`: at least so
-    long open; negative: any."""
-
-    states: Collection[str] = ()
-    producer_ids: Collection[int] = ()
-    duration_ms: int = -1
-    pattern: str = ""
-
-
 class TransactionCoordinator:
     def __init__(
         self, replicas: ReplicaManager, brokers: Mapping[int, ReplicaManager], inter_broker: InterBroker,
@@ -156,10 +241,8 @@ class TransactionCoordinator:
         self._settings = settings.transactions
         self._timeline = timeline
         self._new_producer_id = new_producer_id
-        self._markers = TransactionMarkers(replicas, brokers, inter_broker, settings.transactions, timeline)
-        self._shards = Shards(
-            TRANSACTION_STATE, replicas, settings.transactions, timeline, rng, _load, self._continue_with
-        )
+        self._brokers, self._inter_broker = brokers, inter_broker
+        self._shards = Shards(TRANSACTION_STATE, replicas, settings.transactions, timeline, rng, TransactionShard)
         self._sweep: Timer | None = None
         replicas.listeners.append(self._shards.follow_image)
 
@@ -183,13 +266,13 @@ class TransactionCoordinator:
             if not 0 < timeout_ms <= self._settings.transaction_max_timeout_ms:
                 raise Refused(ErrorCode.invalid_transaction_timeout, f"{timeout_ms} ms")
             shard, state = self._shards.get(transactional_id)
-            entry = self._entry(state, transactional_id) or self._new_entry(state, transactional_id, timeout_ms)
+            entry = state.entries.get(transactional_id) or self._new_entry(state, transactional_id, timeout_ms)
             self._check_idle(entry)
             check_expected(entry.metadata, expected)
             if entry.metadata.state is ONGOING:
                 target = self._fenced(entry)
             else:
-                target = initialised(entry.metadata, timeout_ms, expected, self._new_producer_id, self._timeline.now_ms)
+                target = initialised(entry.metadata, timeout_ms, expected, self._timeline.now_ms)
         except Refused as refused:
             refuse(refused.code)
             return
@@ -243,8 +326,6 @@ class TransactionCoordinator:
         def answer(code: ErrorCode) -> None:
             if code is not ErrorCode.none:
                 on_done(code, NO_PRODUCER_ID, NO_EPOCH)
-            elif target.next_producer_id != NO_PRODUCER_ID:
-                on_done(code, target.next_producer_id, 0)
             else:
                 on_done(code, target.producer_id, target.producer_epoch)
 
@@ -252,8 +333,7 @@ class TransactionCoordinator:
             shard, entry = self._known(transactional_id)
             self._check_idle(entry)
             target = ended(
-                entry.metadata, producer_id, producer_epoch, is_commit, transaction_version, self._new_producer_id,
-                self._timeline.now_ms,
+                entry.metadata, producer_id, producer_epoch, is_commit, transaction_version, self._timeline.now_ms
             )  # fmt: skip
         except Refused as refused:
             on_done(refused.code, NO_PRODUCER_ID, NO_EPOCH)
@@ -268,40 +348,23 @@ class TransactionCoordinator:
         if not transactional_id:
             raise Refused(ErrorCode.invalid_request, "an empty transactional id")
         _, state = self._shards.get(transactional_id)
-        entry = self._entry(state, transactional_id)
+        entry = state.entries.get(transactional_id)
         if entry is None:
             raise Refused(ErrorCode.transactional_id_not_found, transactional_id)
         return entry.metadata
 
-    def list(self, filters: TransactionFilters) -> list[TransactionEntry]:
-        """Of the ids coordinated here. Raises Refused."""
-        try:
-            pattern = re.compile(filters.pattern)
-        except re.error as error:
-            raise Refused(ErrorCode.invalid_regular_expression, str(error)) from error
-        now_ms = self._timeline.now_ms
+    def list(self, states: Collection[str], pattern: str) -> list[TransactionEntry]:
+        """Of the ids coordinated here those in one of `states` that `pattern` matches; what is empty filters nothing.
+        Raises Refused."""
         return [
             entry
-            for entry in self._entries()
-            if (not filters.states or entry.metadata.state.value in filters.states)
-            and (not filters.producer_ids or entry.metadata.producer_id in filters.producer_ids)
-            # What never began has, for Kafka, been open since 1970.
-            and (entry.metadata.start_ms < 0 or now_ms - entry.metadata.start_ms > filters.duration_ms)
-            and (not filters.pattern or pattern.fullmatch(entry.transactional_id))
+            for _, state in self._shards.loaded()
+            for entry in state.entries.values()
+            if (not states or entry.metadata.state.value in states)
+            and (not pattern or re.fullmatch(pattern, entry.transactional_id))
         ]
 
     # --- entries ------------------------------------------------------------------------------------------------------
-
-    def _entry(self, state: TransactionShard, transactional_id: str) -> TransactionEntry | None:
-        entry = state.entries.get(transactional_id)
-        if entry is None or entry.is_busy:
-            return entry
-        expiration_ms = self._settings.transactional_id_expiration_ms
-        interval_ms = self._settings.transaction_remove_expired_cleanup_interval_ms
-        if has_expired(entry.metadata, expiration_ms, interval_ms, self._timeline.now_ms):
-            del state.entries[transactional_id]
-            return None
-        return entry
 
     def _new_entry(self, state: TransactionShard, transactional_id: str, timeout_ms: int) -> TransactionEntry:
         metadata = TransactionMetadata(self._new_producer_id(), timeout_ms, self._timeline.now_ms)
@@ -313,7 +376,7 @@ class TransactionCoordinator:
         if not transactional_id:
             raise Refused(ErrorCode.invalid_request, "an empty transactional id")
         shard, state = self._shards.get(transactional_id)
-        entry = self._entry(state, transactional_id)
+        entry = state.entries.get(transactional_id)
         if entry is None:
             raise Refused(ErrorCode.invalid_producer_id_mapping, f"{transactional_id} is unknown")
         return shard, entry
@@ -321,13 +384,6 @@ class TransactionCoordinator:
     def _check_idle(self, entry: TransactionEntry) -> None:
         if entry.is_busy:
             raise Refused(ErrorCode.concurrent_transactions, entry.metadata.state.value)
-
-    def _entries(self) -> Iterator[TransactionEntry]:
-        for _, state in self._shards.loaded():
-            for transactional_id in list(state.entries):
-                entry = self._entry(state, transactional_id)
-                if entry is not None:
-                    yield entry
 
     # --- writing down -------------------------------------------------------------------------------------------------
 
@@ -345,7 +401,7 @@ class TransactionCoordinator:
                 self._plan_sweep()
             on_done(code)
 
-        records = encode_state({(entry.transactional_id,): _to_json(target)}, self._timeline.now_ms)
+        records = encode_state({(entry.transactional_id,): target.state.value}, self._timeline.now_ms)
         self._replicas.append_as_coordinator(shard.key, records, self._settings.request_timeout_ms, written)
 
     def _end(
@@ -365,15 +421,7 @@ class TransactionCoordinator:
 
     def _fenced(self, entry: TransactionEntry) -> TransactionMetadata:
         server_version = self._replicas.generation.transaction_version or 0
-        return fenced(entry.metadata, server_version, self._new_producer_id, self._timeline.now_ms)
-
-    def _continue_with(self, shard: Shard[TransactionShard]) -> None:
-        """Of a partition just read."""
-        assert shard.state is not None
-        for entry in list(shard.state.entries.values()):
-            if entry.metadata.state in PREPARED:
-                self._send_markers(shard, entry)
-        self._plan_sweep()
+        return fenced(entry.metadata, server_version, self._timeline.now_ms)
 
     def _send_markers(self, shard: Shard[TransactionShard], entry: TransactionEntry) -> None:
         entry.is_busy = True
@@ -384,17 +432,42 @@ class TransactionCoordinator:
             decided.transaction_version,
         )  # fmt: skip
 
+        def send(partition: TopicPartition) -> None:
+            """Until the leader has it, as long as the transaction waits for it. Deleted partitions are skipped."""
+            if not self._shards.is_current(shard) or not remaining:
+                return
+            image = self._replicas.image
+            key = image.key_of(*partition)
+            state = image.state_of(key) if key is not None else None
+            if key is None or state is None:
+                written(partition)
+            elif state.leader not in image.alive:
+                again(partition)
+            else:
+                append = partial(self._brokers[state.leader].append_marker, key, marker)
+                self._inter_broker.ask(append, partial(answered, partition))
+
+        def again(partition: TopicPartition) -> None:
+            self._timeline.after(self._settings.marker_retry_ms, send, partition)
+
+        def answered(partition: TopicPartition, code: ErrorCode) -> None:
+            if not self._shards.is_current(shard) or not remaining or code in _FENCED:
+                return
+            if code is ErrorCode.none:
+                written(partition)
+            else:
+                again(partition)
+
         def written(partition: TopicPartition) -> None:
             remaining.discard(partition)
             entry.metadata = replace(entry.metadata, partitions=frozenset(remaining))
             if not remaining:
                 self._complete(shard, entry)
 
-        sending = Sending(marker, lambda: self._shards.is_current(shard) and bool(remaining), written)
         if not remaining:
             self._complete(shard, entry)
         for partition in sorted(decided.partitions):
-            self._markers.send(sending, partition)
+            send(partition)
 
     def _complete(self, shard: Shard[TransactionShard], entry: TransactionEntry) -> None:
         def written(code: ErrorCode) -> None:
@@ -430,25 +503,6 @@ class TransactionCoordinator:
             if not entry.is_busy and has_timed_out(entry.metadata, now_ms):
                 self._end(shard, entry, self._fenced(entry), lambda _: None)
         self._plan_sweep()
-
-
-def _load(partition: Partition) -> TransactionShard:
-    """The last word on each id, committed or not: a leader's log is the truth."""
-    shard = TransactionShard()
-    for batch in partition.log.batches:
-        for _, key, value in decode_state(batch):
-            transactional_id = str(key[0])
-            shard.entries[transactional_id] = TransactionEntry(transactional_id, _from_json(value))
-    return shard
-
-
-def _to_json(metadata: TransactionMetadata) -> dict[str, Any]:
-    return asdict(metadata) | {"state": metadata.state.value, "partitions": sorted(metadata.partitions)}
-
-
-def _from_json(fields: dict[str, Any]) -> TransactionMetadata:
-    partitions = frozenset((topic, number) for topic, number in fields["partitions"])
-    return TransactionMetadata(**fields | {"state": TransactionState(fields["state"]), "partitions": partitions})
 
 
 Codes = Mapping[TopicPartition, ErrorCode]

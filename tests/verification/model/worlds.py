@@ -24,30 +24,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol
 
+from kafka_sink import errors
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import Pause
 from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import METADATA_MAX_CHARACTERS, Names
-from kafka_sink.errors import (
-    AbortedRowsOpen,
-    AttemptFenced,
-    AttemptReplaced,
-    CheckpointBehind,
-    CommitOutcomeUnknown,
-    CommittedDataMissing,
-    DriverFenced,
-    ExactlyOnceError,
-    FingerprintsLost,
-    MarkersLost,
-    NonDeterministicReplay,
-    PreparedRowsGone,
-    StateExpired,
-    StateWentBack,
-    TornBatch,
-    TransactionTimedOut,
-    UnreadableState,
-    WrittenOtherwise,
-)
 from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from model.logical_kafka import LAST_EPOCH, LogicalKafka, Produce
@@ -268,9 +249,12 @@ ROLLING_BACK = {RollBack, RollBackToMark}
 TAKING_AWAY = {Late, TimeOut, AbortByHand, Resume, Switch, Forget, *ROLLING_BACK}
 # Not named without lost groups.
 OF_LOST_STATE: set[type[Exception]] = {
-    StateExpired, MarkersLost, FingerprintsLost, CommittedDataMissing, UnreadableState, StateWentBack,
+    errors.StateExpired, errors.MarkersLost, errors.FingerprintsLost, errors.CommittedDataMissing,
+    errors.UnreadableState, errors.StateWentBack,
 }  # fmt: skip
-FINAL: set[type[Exception]] = {NonDeterministicReplay, TornBatch, CheckpointBehind, WrittenOtherwise, *OF_LOST_STATE}
+FINAL: set[type[Exception]] = {
+    errors.NonDeterministicReplay, errors.TornBatch, errors.CheckpointBehind, errors.WrittenOtherwise, *OF_LOST_STATE,
+}  # fmt: skip
 
 
 def may_fail(schedule: Schedule) -> set[type[Exception]]:
@@ -279,22 +263,22 @@ def may_fail(schedule: Schedule) -> set[type[Exception]]:
     allowed: set[type[Exception]] = set()
     if kinds & TAKING_AWAY:
         allowed |= {
-            DriverFenced, AttemptFenced, AttemptReplaced, TransactionTimedOut, PreparedRowsGone, CommitOutcomeUnknown,
-            TaskFailed,
+            errors.DriverFenced, errors.AttemptFenced, errors.AttemptReplaced, errors.TransactionTimedOut,
+            errors.PreparedRowsGone, errors.CommitOutcomeUnknown, TaskFailed,
         }  # fmt: skip
     if Fail in kinds:
         allowed |= {GaveUp}
     if RunStageAgain in kinds:
-        allowed |= {AttemptReplaced}
+        allowed |= {errors.AttemptReplaced}
     if kinds & {LoseGroups, *ROLLING_BACK}:
         # In mid-commit; a commit that another follows upon has lost its decision.
-        allowed |= {CommitOutcomeUnknown, StateExpired}
+        allowed |= {errors.CommitOutcomeUnknown, errors.StateExpired}
     is_lost = any(isinstance(event, LoseMarker) and not event.committed for _, event in schedule.events)
     if is_lost or kinds & ROLLING_BACK:
-        allowed |= {AbortedRowsOpen}
+        allowed |= {errors.AbortedRowsOpen}
     if Switch in kinds:
         # A driver that another has overtaken; one that has other rows than the other.
-        allowed |= {LogTaken, CheckpointBehind}
+        allowed |= {LogTaken, errors.CheckpointBehind}
     return allowed
 
 
@@ -303,17 +287,17 @@ def may_stop(schedule: Schedule) -> set[type[Exception]]:
     kinds = schedule.kinds()
     allowed: set[type[Exception]] = set()
     if schedule.same_rows != ALWAYS or len(schedule.shapes) > 1:
-        allowed |= {NonDeterministicReplay}
-        allowed |= {TornBatch} if kinds & TAKING_AWAY else set()
+        allowed |= {errors.NonDeterministicReplay}
+        allowed |= {errors.TornBatch} if kinds & TAKING_AWAY else set()
     if kinds & {Forget, LoseGroups, *ROLLING_BACK} and not schedule.allow_lost_state:
         allowed |= OF_LOST_STATE
     if kinds & {GoBack, *ROLLING_BACK} and not schedule.versions:
-        allowed |= {CheckpointBehind}
+        allowed |= {errors.CheckpointBehind}
     if kinds & ROLLING_BACK:
-        allowed |= {WrittenOtherwise}
+        allowed |= {errors.WrittenOtherwise}
     if GiveUp in kinds:
         # Of the first version, before it was decided; of one that is torn.
-        allowed |= {StateExpired, CommittedDataMissing} if kinds & TAKING_AWAY else {StateExpired}
+        allowed |= {errors.StateExpired, errors.CommittedDataMissing} if kinds & TAKING_AWAY else {errors.StateExpired}
     return allowed
 
 
@@ -525,13 +509,13 @@ class World:
         process.is_blocked = False
         try:
             process.effect = process.program.send(answer)
-        except (StopIteration, ExactlyOnceError, TaskFailed, GaveUp) as end:
+        except (StopIteration, errors.ExactlyOnceError, TaskFailed, GaveUp) as end:
             self._end(process, end)
 
     def _throw(self, process: _Process, error: Exception) -> None:
         try:
             process.effect = process.program.throw(error)
-        except (ExactlyOnceError, TaskFailed, GaveUp, LogTaken) as end:
+        except (errors.ExactlyOnceError, TaskFailed, GaveUp, LogTaken) as end:
             self._end(process, end)
 
     def _end(self, process: _Process, end: Exception) -> None:
@@ -548,7 +532,7 @@ class World:
                     break
                 try:
                     effect = program.send(answer)
-                except (StopIteration, ExactlyOnceError, TaskFailed):
+                except (StopIteration, errors.ExactlyOnceError, TaskFailed):
                     break
             else:
                 self._lost.append((program, effect))
@@ -628,19 +612,19 @@ class World:
         comes_again = len(set(self._micro_batch_ids)) < len(self._micro_batch_ids)
         losing = {GoBack, Forget, LoseGroups, *ROLLING_BACK}
         is_explained = has_empty_slots or comes_again or self.schedule.kinds() & losing
-        if self.stopped_by in (NonDeterministicReplay, TornBatch) and not is_explained:
+        if self.stopped_by in (errors.NonDeterministicReplay, errors.TornBatch) and not is_explained:
             assert others, f"{self.stopped_by} though nothing was visible"
 
     def _check_left_behind(self) -> None:
         # A task that stops the query stops others in mid-write, and abort has no message of theirs.
         # A plan that finds state lost ends nothing: a lost decision may name what is open.
-        disturbed = self.schedule.kinds() & {*TAKING_AWAY, Fail, GoBack} or self.stopped_by is StateWentBack
+        disturbed = self.schedule.kinds() & {*TAKING_AWAY, Fail, GoBack} or self.stopped_by is errors.StateWentBack
         assert disturbed or self.kafka.holding_back() == [], "an open transaction was left behind"
         before = list(self.kafka.visible)
         is_rolled_back = bool(self.schedule.kinds() & ROLLING_BACK)
         try:
             self._run_alone(one_by_one(two_phase.plan(self._sink)))
-        except StateWentBack:
+        except errors.StateWentBack:
             # Each plan stops with it before it ends a transaction: an operator has to look first.
             assert is_rolled_back or self.schedule.kinds() & {LoseGroups, Forget}, "nothing was lost"
         else:

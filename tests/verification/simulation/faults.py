@@ -359,12 +359,10 @@ def _writer(
     # With the pauses between Arrow batches, the writes take about as long as the faults.
     pauses_ms = (0, 0, 5, faults_end_ms // 40, faults_end_ms // 10)
     return WriterPlan(
-        config=_config(rng, nodes),
-        writes=tuple(_write(rng, topics, pauses_ms) for _ in range(rng.randint(2, 7))),
-        last_write=_write(rng, topics, (0, 50), (10, 300)),
-        turn_rate=rng.choice((0.0, 0.1, 0.5)),
+        config=_config(rng, nodes), writes=tuple(_write(rng, topics, pauses_ms) for _ in range(rng.randint(2, 7))),
+        last_write=_write(rng, topics, (0, 50), (10, 300)), turn_rate=rng.choice((0.0, 0.1, 0.5)),
         first_sequence=rng.choice((0, 0, 0, 2**31 - rng.randint(1, 60))),
-    )
+    )  # fmt: skip
 
 
 def _config(rng: random.Random, nodes: tuple[int, ...]) -> ProducerConfig:
@@ -429,10 +427,8 @@ PRODUCE_CODES = (
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 )  # fmt: skip
 METADATA_CODES = (
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.LEADER_NOT_AVAILABLE,
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-)
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)  # fmt: skip
 PRODUCER_ID_CODES = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR,
     ErrorCode.REQUEST_TIMED_OUT, ErrorCode.CLUSTER_AUTHORIZATION_FAILED,

@@ -97,7 +97,7 @@ class Injector:
             self._network.vacate(node_id)
             self.cluster.restart(node_id)
             self.cluster.isolate(node_id, False)
-            self.cluster.forgive(node_id)
+            self.cluster.brokers[node_id].forgive()
 
     def _set(self, name: str, value: float) -> End:
         setattr(self._network.weather, name, value)
@@ -204,16 +204,16 @@ class Injector:
         return lambda: self.cluster.isolate(fault.node, False)
 
     def throttle(self, fault: Fault) -> End:
-        self.cluster.throttle(fault.node, int(fault.number), fault.times)
+        self.cluster.brokers[fault.node].throttle(int(fault.number), fault.times)
         return None
 
     def quota(self, fault: Fault) -> End:
-        self.cluster.limit(fault.node, fault.number)
-        return lambda: self.cluster.limit(fault.node, None)
+        self.cluster.brokers[fault.node].limit(fault.number)
+        return lambda: self.cluster.brokers[fault.node].limit(None)
 
     def _refuse(self, fault: Fault, api_key: int) -> End:
         for _ in range(fault.times):
-            self.cluster.refuse(fault.node, api_key, int(fault.number))
+            self.cluster.brokers[fault.node].refuse(api_key, int(fault.number))
         return None
 
     def grow(self, fault: Fault) -> End:

@@ -11,15 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kafka.partitioner.default import murmur2
 
-from kafka_sink.errors import (
-    ClusterChanged,
-    ClusterError,
-    DeliveryError,
-    DeliveryTimeout,
-    ProduceRejected,
-    ProducerIdRefused,
-    TopicRecreated,
-)
+from kafka_sink import errors
 from kafka_sink.kafka.network import LONGEST_POLL_MS
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.sender import EXPIRY_GRAIN_MS
@@ -63,7 +55,7 @@ def _waits_for_a_partition_that_is_gone(outcome: Outcome, write: WriteOutcome) -
     error = write.error
     return (
         outcome.names_topics_only
-        and isinstance(error, DeliveryTimeout)
+        and isinstance(error, errors.DeliveryTimeout)
         and error.topic in outcome.recreated
         and error.partition >= outcome.partition_counts[error.topic]
     )
@@ -74,16 +66,19 @@ def _tells_of_a_topic_made_again(outcome: Outcome, write: WriteOutcome) -> bool:
     under the old one's sequences: then its leader sees a gap, or before Kafka 2.5 a producer that it does not know."""
     if not outcome.recreated.keys() & write.topics:
         return False
-    if isinstance(write.error, ProduceRejected):
+    if isinstance(write.error, errors.ProduceRejected):
         return not outcome.topic_ids and write.error.code in _SEQUENCES_OF_ANOTHER_TOPIC
-    return isinstance(write.error, TopicRecreated)
+    return isinstance(write.error, errors.TopicRecreated)
 
 
 def refusals_are_the_brokers_doing(outcome: Outcome) -> Iterable[str]:
     """No write ends with a code that no broker was made to answer with: sequences that a leader does not expect are a
     producer's own mistake."""
     for write in outcome.writes:
-        if not isinstance(write.error, ProduceRejected | ProducerIdRefused) or write.error.code in outcome.refusals:
+        if (
+            not isinstance(write.error, errors.ProduceRejected | errors.ProducerIdRefused)
+            or write.error.code in outcome.refusals
+        ):
             continue
         if not _tells_of_a_topic_made_again(outcome, write):
             yield f"{write}: {write.error}"
@@ -92,21 +87,21 @@ def refusals_are_the_brokers_doing(outcome: Outcome) -> Iterable[str]:
 def another_topic_is_one(outcome: Outcome) -> Iterable[str]:
     """A write ends with TopicRecreated only if that was done: a topic may get its id, or not be told it, meanwhile."""
     for write in outcome.writes:
-        if isinstance(write.error, TopicRecreated) and write.error.topic not in outcome.recreated:
+        if isinstance(write.error, errors.TopicRecreated) and write.error.topic not in outcome.recreated:
             yield f"{write}: {write.error}"
 
 
 def another_cluster_is_one(outcome: Outcome) -> Iterable[str]:
     """A write ends with ClusterChanged only if its cluster was replaced: a broker's address may be given away."""
     for write in outcome.writes:
-        if isinstance(write.error, ClusterChanged) and not outcome.replaced:
+        if isinstance(write.error, errors.ClusterChanged) and not outcome.replaced:
             yield f"{write}: {write.error}"
 
 
 def quotas_end_nothing(outcome: Outcome) -> Iterable[str]:
     """A write that only quotas hold up ends well, however long it takes."""
     for write in outcome.writes:
-        if outcome.only_quotas and isinstance(write.error, DeliveryError | ClusterError):
+        if outcome.only_quotas and isinstance(write.error, errors.DeliveryError | errors.ClusterError):
             yield f"{write}: {write.error}"
 
 
@@ -238,11 +233,9 @@ def bytes_are_equal(outcome: Outcome) -> Iterable[str]:
 def _difference(row: Row, now_ms: int, record: Record) -> str:
     timestamp_ms = now_ms if row.timestamp_ms is None else row.timestamp_ms
     pairs = {
-        "key": (row.key, record.key),
-        "value": (row.value, record.value),
-        "headers": (row.headers, record.headers),
+        "key": (row.key, record.key), "value": (row.value, record.value), "headers": (row.headers, record.headers),
         "timestamp": (timestamp_ms, record.timestamp_ms),
-    }
+    }  # fmt: skip
     return ", ".join(name for name, (written, read) in pairs.items() if written != read)
 
 

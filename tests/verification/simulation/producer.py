@@ -24,18 +24,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kafka_sink.errors import (
-    BrokersUnreachable,
-    BufferExhausted,
-    KafkaSinkError,
-    PartitionOutOfRange,
-    ProducerClosed,
-    RecordTooLarge,
-    TopicAuthorizationFailed,
-    TopicNameInvalid,
-    TopicNotFound,
-    TopicRecreated,
-)
+from kafka_sink import errors
+from kafka_sink.errors import KafkaSinkError, ProducerClosed
 from kafka_sink.kafka.client import GATHER_MS, LOOK_AGAIN_S
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.connections import network_settings
@@ -371,7 +361,7 @@ class VirtualWrite:
         try:
             yield from self._resolve(names, started_ms)
             routed = self._router.route(columns, topics, self._states)
-        except PartitionOutOfRange as out_of_range:
+        except errors.PartitionOutOfRange as out_of_range:
             if out_of_range.partition < 0 or not self._may_ask_again:
                 raise
             self._may_ask_again = False
@@ -390,7 +380,7 @@ class VirtualWrite:
             first_id = self._outcome.topic_ids.get(name) or state.topic_id
             self._outcome.topic_ids[name] = first_id
             if ids_differ(first_id, state.topic_id):
-                raise TopicRecreated(topic=name, old_topic_id=str(first_id), new_topic_id=str(state.topic_id))
+                raise errors.TopicRecreated(topic=name, old_topic_id=str(first_id), new_topic_id=str(state.topic_id))
 
     def _await_topics(self, names: frozenset[str], started_ms: int, *, ask_again: bool) -> Waits:
         producer, metadata = self._producer, self._producer.metadata
@@ -423,8 +413,8 @@ class VirtualWrite:
 
     def _not_known_in_time(self, missing: Sequence[str]) -> KafkaSinkError:
         if missing:
-            return TopicNotFound(topic=missing[0], waited_ms=self._config.max_block_ms)
-        return BrokersUnreachable(
+            return errors.TopicNotFound(topic=missing[0], waited_ms=self._config.max_block_ms)
+        return errors.BrokersUnreachable(
             bootstrap_servers=self._config.bootstrap_servers_text,
             waited_ms=self._config.max_block_ms,
             last_error=self._producer.network.last_error,
@@ -433,12 +423,10 @@ class VirtualWrite:
     def _check_sizes(self, rows: RoutedRows) -> None:
         largest = rows.largest()
         if largest is not None and largest[1] > self._config.max_request_size:
-            raise RecordTooLarge(
-                topic=largest[0].topic,
-                size_bytes=largest[1],
-                max_bytes=self._config.max_request_size,
+            raise errors.RecordTooLarge(
+                topic=largest[0].topic, size_bytes=largest[1], max_bytes=self._config.max_request_size,
                 limit="kafka.max.request.size",
-            )
+            )  # fmt: skip
 
     def _place(self, rows: RoutedRows, started_ms: int) -> Waits:
         producer = self._producer
@@ -460,7 +448,7 @@ class VirtualWrite:
             remaining_ms = blocked_since_ms + self._config.max_block_ms - producer.waiting_clock_ms()
             deadline_ms = self._scheduler.now_ms + remaining_ms
             if remaining_ms <= 0:
-                raise BufferExhausted(
+                raise errors.BufferExhausted(
                     needed_bytes=rows.needed_bytes(producer.accumulator.pool.buffer_bytes),
                     buffer_memory=self._config.buffer_memory,
                     waited_ms=self._config.max_block_ms,
@@ -521,12 +509,12 @@ class VirtualWrite:
             raise self._not_known_in_time([])
 
 
-def _raise_hopeless(missing: Sequence[str], errors: Mapping[str, int]) -> None:
+def _raise_hopeless(missing: Sequence[str], codes: Mapping[str, int]) -> None:
     for name in missing:
-        if errors.get(name) == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            raise TopicAuthorizationFailed(topic=name)
-        if errors.get(name) == ErrorCode.INVALID_TOPIC_EXCEPTION:
-            raise TopicNameInvalid(topic=name)
+        if codes.get(name) == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise errors.TopicAuthorizationFailed(topic=name)
+        if codes.get(name) == ErrorCode.INVALID_TOPIC_EXCEPTION:
+            raise errors.TopicNameInvalid(topic=name)
 
 
 class VirtualTask:

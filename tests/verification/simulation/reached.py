@@ -1,25 +1,100 @@
-"""Count which pairs of state and event the seeds reach, and say why the other pairs are never reached.
+"""The two-phase commit of a seed, watched step by step; and which pairs of state and event the seeds reach.
+
+    Schedule ─> World ─> two_phase (as it ships) ─> LogicalKafka
+                  └─ Watcher: digest, trace, what happened before which effect
+
+Kafka is a value here and answers at once: there is no clock, time is counted in steps. The schedules of the seeds are
+those of `make explore`'s last family.
 
 The shipped state machines are tables. While a seed runs, tables with the same content that count replace them; the rest
 of the code under test is as shipped. The two-phase commit has no table, because its steps are generators. Its pairs are
-a step and an event that happens before the step.
-
-Over enough seeds, a pair that is missing without a reason fails the run. A pair that has a reason and was reached fails
-the run too (`wrong`).
+a step and an event that happens before the step. Over enough seeds, a pair that is missing without a reason fails the
+run. A pair that has a reason and was reached fails the run too (`wrong`).
 """
 
 from __future__ import annotations
 
 import enum
+import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import product
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
+from kafka_sink.commit.effects import ToCoordinator, ToEveryBroker, ToLeaders
 from kafka_sink.kafka.producer import producer_batch, transaction_manager
 from kafka_sink.kafka.protocol import connection
-from simulation import two_phase
+from model.spark_driver import Step
+from model.worlds import Event, Schedule, run
+
+# Names of the next effect of a driver or a task: its requests and its other effects.
+STEPS = (
+    "InitProducerId", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn", "OffsetFetch", "DescribeTransactions",
+    "ListTransactions", "DescribeProducers", "WriteTxnMarkers", "Produce", "Message", "Log", "Pause",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """`problem`: empty for a run as it should be. `digest`: of all events and effects, with their answers."""
+
+    problem: str
+    digest: str
+    counts: Counter[str]
+
+
+@dataclass(slots=True)
+class _Witness:
+    trace: Callable[[str], None] | None
+    counts: Counter[str] = field(default_factory=Counter)
+    _digest: hashlib._Hash = field(default_factory=hashlib.sha256)
+
+    def happens(self, step: int, event: Event, effect: Step) -> None:
+        self.counts[_pair(_step_name(effect), type(event))] += 1
+        self._note(f"{step:>5}  BEFORE {_step_name(effect)}: {event!r}")
+
+    def carried_out(self, step: int, effect: Step, answer: object) -> None:
+        self.counts["commit effects carried out"] += 1
+        self._note(f"{step:>5}  {effect!r} -> {answer!r}")
+
+    def _note(self, line: str) -> None:
+        self._digest.update(line.encode())
+        if self.trace:
+            self.trace(line)
+
+    def digest(self) -> str:
+        return self._digest.hexdigest()
+
+
+def run_commit(schedule: Schedule, trace: Callable[[str], None] | None = None) -> Commit:
+    witness = _Witness(trace)
+    problem = ""
+    try:
+        world = run(schedule, witness)
+    except Exception as error:
+        problem = f"two-phase commit: {type(error).__name__}: {error}"
+    else:
+        witness.counts[f"commit {world.stopped_by.__name__ if world.stopped_by else 'whole'}"] += 1
+    return Commit(problem, witness.digest(), witness.counts)
+
+
+def commit_pairs() -> frozenset[str]:
+    """Each event before each step, by the names under which they are counted."""
+    return frozenset(_pair(step, event) for step, event in product(STEPS, get_args(Event)))
+
+
+def _pair(step: str, event: type) -> str:
+    return f"commit {step} x {event.__name__}"
+
+
+def _step_name(effect: Step) -> str:
+    if isinstance(effect, ToCoordinator | ToEveryBroker | ToLeaders):
+        return type(effect.request).__name__.removesuffix("Request")
+    return type(effect).__name__
+
 
 # With fewer, chance decides about the rarest pairs.
 ENOUGH_SEEDS = 10_000
@@ -63,7 +138,7 @@ UNREACHED: dict[str, str] = {
     "connection AUTHENTICATING x ERROR": _NO_SASL, "connection AUTHENTICATING x CLOSE": _NO_SASL,
     "connection OPEN x REAUTHENTICATE": _NO_SASL, "transaction IDLE x begin": _NO_TRANSACTION,
     "transaction OPEN x end": _NO_TRANSACTION,
-    **{f"commit {step} x ForgetIds": _IDS_EXPIRE_IDLE for step in two_phase.STEPS},
+    **{f"commit {step} x ForgetIds": _IDS_EXPIRE_IDLE for step in STEPS},
     "commit WriteTxnMarkers x LeadersStandStill": _STALE_AND_HANGING,
     "commit WriteTxnMarkers x LoseGroups": _LOST_AND_HANGING,
 }  # fmt: skip
@@ -109,7 +184,7 @@ def all_pairs() -> frozenset[str]:
         for state, row in connection.TRANSITIONS.items()
         for happened in row
     }
-    return frozenset(batch | transaction | wire | two_phase.all_pairs())
+    return frozenset(batch | transaction | wire | commit_pairs())
 
 
 def wrong(counts: Counter[str]) -> list[str]:

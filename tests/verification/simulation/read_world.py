@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import datetime
 import random
+import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from kafka_sink.kafka.consumer.fetch_range import RecordSet
+from kafka_sink.kafka.isolation import IsolationLevel
+from kafka_sink.records.decoder import RecordSetDecoder
 from model.broker import Operation
 from model.clients import ByteClient, record_batch
 from model.cluster import Cluster
 from model.partition import Partition
-from model.read_journal import ReadableRecord
+from model.read_journal import Isolation, ReadableRecord
+from model.record_batches import RecordBatch
 from model.settings import FETCH, KAFKA_3_3, LIST_OFFSETS, METADATA, PRODUCE, WRITE_TXN_MARKERS, ClusterSettings
 from model.timeline import Timeline
 from model.wire import kio_module
@@ -60,7 +65,7 @@ class ReadFaults:
         for node_id in self.cluster.node_ids:
             self.cluster.isolate(node_id, False)
             self.cluster.restart(node_id)
-            self.cluster.forgive(node_id)
+            self.cluster.brokers[node_id].forgive()
 
     def _leading(self, partition: int) -> Partition | None:
         leader = self.cluster.leader(self.topic, partition)
@@ -175,17 +180,17 @@ class ReadFaults:
 
     def _throttle(self, partition: int) -> str | None:
         node_id, throttle_time_ms = self.rng.choice(self.cluster.node_ids), self.rng.choice([10, 200, 2_000])
-        self.cluster.throttle(node_id, throttle_time_ms, self.rng.randint(1, 3))
+        self.cluster.brokers[node_id].throttle(throttle_time_ms, self.rng.randint(1, 3))
         return f"{node_id} for {throttle_time_ms} ms"
 
     def _refusal(self, partition: int) -> str | None:
         node_id, code = self.rng.choice(self.cluster.node_ids), self.rng.choice(PASSING)
-        self.cluster.refuse(node_id, self.rng.choice([FETCH, LIST_OFFSETS]), code)
+        self.cluster.brokers[node_id].refuse(self.rng.choice([FETCH, LIST_OFFSETS]), code)
         return f"{node_id} answers {code.name}"
 
     def _slow_storage(self, partition: int) -> str | None:
         node_id, fetches = self.rng.choice(self.cluster.node_ids), self.rng.choice([1, 3, 10])
-        self.cluster.withhold(node_id, fetches)
+        self.cluster.brokers[node_id].withhold(fetches)
         return f"{node_id} withholds the records of {fetches} fetches"
 
 
@@ -301,6 +306,8 @@ class _UnheardClient(ByteClient):
 class ReadWorld:
     """`partitions`: how many have producers from the start. `name`: of the reader, among those of a seed."""
 
+    _isolation_level: IsolationLevel
+
     # Between two faults, and how many of them are the network's.
     faults_apart_ms: tuple[int, ...] = (10, 100, 500, 2_000)
     share_of_network = 0.4
@@ -358,8 +365,24 @@ class ReadWorld:
             scheduler.step()
 
     @property
-    def digest(self) -> str:
-        return self._network.digest
+    def _isolation(self) -> Isolation:
+        is_committed = self._isolation_level is IsolationLevel.READ_COMMITTED
+        return Isolation.READ_COMMITTED if is_committed else Isolation.READ_UNCOMMITTED
+
+    def run(self) -> None:
+        raise NotImplementedError
+
+    def mistakes(self) -> list[str]:
+        raise NotImplementedError
+
+    def result(self) -> ReadResult:
+        try:
+            self.run()
+            mistakes = self.mistakes()
+        except Exception:
+            mistakes = [f"a defect:\n{traceback.format_exc()}"]
+        problem = f"{self._name}ing: {'; '.join(mistakes[:5])}" if mistakes else None
+        return ReadResult(problem, self._network.digest, self.counts)
 
     def _say(self, text: str) -> None:
         if self._trace:
@@ -438,6 +461,27 @@ class ReadWorld:
     def _end_transactions(self) -> None:
         for traffic in self._traffic:
             traffic.finish()
+
+
+def rows_of(record_set: RecordSet) -> Iterator[Row]:
+    decoder = RecordSetDecoder(
+        record_set.records, first_offset=record_set.offset, end_offset=record_set.end, columns=COLUMNS,
+        aborted=record_set.aborted_transactions,
+    )  # fmt: skip
+    return (row_of(each) for batch in decoder for each in batch.to_pylist())
+
+
+def offsets_of(batches: Iterable[RecordBatch]) -> Iterator[tuple[int, int]]:
+    """The leader epoch and the offset of each place for a record."""
+    for batch in batches:
+        for offset in range(batch.base_offset, batch.next_offset):
+            yield batch.leader_epoch, offset
+
+
+def offsets_without_row(leader: Partition, isolation: Isolation) -> set[int]:
+    """Those that have a record without a row: a marker, or a row of an aborted transaction."""
+    end, rows = leader.fetchable_offset(isolation), {offset for _, offset in offsets_of(leader.readable(isolation))}
+    return {offset for _, offset in offsets_of(leader.log.batches) if offset < end} - rows
 
 
 def key_of(record: ReadableRecord) -> Row:

@@ -12,7 +12,6 @@ been delivered once, in order, or be among the losses that the fetcher told; and
 from __future__ import annotations
 
 import random
-import traceback
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -28,13 +27,12 @@ from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config
-from kafka_sink.records.decoder import RecordSetDecoder
 from kafka_sink.records.undecodable import Undecodable
-from model.read_journal import Fate, Isolation
+from model.partition import Partition
+from model.read_journal import Fate
 from model.timeline import Timer
 from simulation.producer import SOFTWARE_VERSION
 from simulation.read_world import (
-    COLUMNS,
     FAULTS_END_MS,
     HEALED_MS,
     PARTITION,
@@ -44,7 +42,8 @@ from simulation.read_world import (
     Row,
     Trace,
     key_of,
-    row_of,
+    offsets_without_row,
+    rows_of,
 )
 
 # The last range is planned after HEALED_MS; a reader that is not done by then hangs.
@@ -94,6 +93,7 @@ class ReadingWorld(ReadWorld):
             metadata_max_age_ms=rng.choice([500, 300_000]), retry_backoff_ms=100, retry_backoff_max_ms=1_000,
             no_progress_ms=120_000, fail_on_data_loss=rng.random() < 0.3, goes_on=True,
         )  # fmt: skip
+        self._isolation_level = self._settings.isolation_level
         # Without ids a topic of the same name cannot be told from this one.
         self._knows_ids = bool(self._faults.weights["topic_again"]) or rng.random() < 0.7
         self.first = self._next = rng.choice([0, 0, 3, 7])
@@ -220,7 +220,7 @@ class ReadingWorld(ReadWorld):
         self._say(f"reads {self._range}")
         self.counts["read: ranges"] += 1
         self._rows = []
-        self._note_without_row(leader)
+        self._without_row |= offsets_without_row(self._replica(leader), self._isolation)
         self._promised = {
             key_of(each)
             for each in self._cluster.readable_records(TOPIC, PARTITION, self._isolation, self._next, end)
@@ -232,20 +232,6 @@ class ReadingWorld(ReadWorld):
         )  # fmt: skip
         return True
 
-    def _note_without_row(self, leader: int) -> None:
-        replica = self._cluster.replica(TOPIC, PARTITION, leader)
-        assert replica is not None
-        rows, there = (
-            {
-                offset
-                for batch in batches
-                for offset in range(batch.base_offset, batch.base_offset + batch.last_offset_delta + 1)
-            }
-            for batches in (replica.readable(self._isolation), replica.log.batches)
-        )
-        end = replica.fetchable_offset(self._isolation)
-        self._without_row |= {offset for offset in there - rows if offset < end}
-
     def _new_metadata(self) -> Metadata:
         """For each range, as `kafka_sink.kafka.reader` does."""
         return Metadata(
@@ -253,11 +239,14 @@ class ReadingWorld(ReadWorld):
             backoff_max_ms=1_000, rng=self._rng, creates_topics=False,
         )  # fmt: skip
 
-    def _look_back(self, leader: int) -> None:
-        """Note a truncation between two ranges. No fetcher sees it: who plans the ranges must."""
+    def _replica(self, leader: int) -> Partition:
         replica = self._cluster.replica(TOPIC, PARTITION, leader)
         assert replica is not None
-        epochs = {batch.base_offset: batch.leader_epoch for batch in replica.log.batches}
+        return replica
+
+    def _look_back(self, leader: int) -> None:
+        """Note a truncation between two ranges. No fetcher sees it: who plans the ranges must."""
+        epochs = {batch.base_offset: batch.leader_epoch for batch in self._replica(leader).log.batches}
         parted = [
             offset for offset, epoch in self._epochs.items() if offset < self._next and epochs.get(offset) != epoch
         ]
@@ -267,7 +256,7 @@ class ReadingWorld(ReadWorld):
         self._epochs = epochs
 
     def _end_of_log(self, leader: int) -> int:
-        if self._settings.isolation_level is IsolationLevel.READ_COMMITTED:
+        if self._isolation_level is IsolationLevel.READ_COMMITTED:
             return self._cluster.last_stable_offset(TOPIC, PARTITION)
         return self._cluster.high_watermark(TOPIC, PARTITION, leader)
 
@@ -276,13 +265,8 @@ class ReadingWorld(ReadWorld):
 
     def _take(self, record_set: RecordSet) -> None:
         assert self._range is not None
-        decoder = RecordSetDecoder(
-            record_set.records, first_offset=record_set.offset, end_offset=record_set.end, columns=COLUMNS,
-            aborted=record_set.aborted_transactions,
-        )  # fmt: skip
         try:
-            for batch in decoder:
-                self._rows += [row_of(each) for each in batch.to_pylist()]
+            self._rows += rows_of(record_set)
         except Undecodable as error:
             if not self._has_harm:
                 raise
@@ -339,11 +323,6 @@ class ReadingWorld(ReadWorld):
         self.counts["read: records"] += len(self.delivered)
         return found
 
-    @property
-    def _isolation(self) -> Isolation:
-        is_committed = self._settings.isolation_level is IsolationLevel.READ_COMMITTED
-        return Isolation.READ_COMMITTED if is_committed else Isolation.READ_UNCOMMITTED
-
     def _is_told(self, offset: int) -> bool:
         """Lost, or below a truncation that was told, where another record had been before. The end of an older epoch
         may be behind the offset where the logs part (KIP-279): a reader has no epochs of its own to compare."""
@@ -354,11 +333,4 @@ class ReadingWorld(ReadWorld):
 
 
 def run_reads(seed: int, trace: Trace | None = None) -> ReadResult:
-    world = ReadingWorld(seed, trace)
-    try:
-        world.run()
-        mistakes = world.mistakes()
-    except Exception:
-        mistakes = [f"a defect:\n{traceback.format_exc()}"]
-    problem = f"reading: {'; '.join(mistakes[:5])}" if mistakes else None
-    return ReadResult(problem, world.digest, world.counts)
+    return ReadingWorld(seed, trace).result()

@@ -19,10 +19,10 @@ from reliability.campaign import Campaign
 from simulation import reached
 from simulation.faults import make_plan
 from simulation.oracles import ORACLES
+from simulation.reached import run_commit
 from simulation.reading import run_reads
 from simulation.simulation import Simulation
 from simulation.streaming import run_stream
-from simulation.two_phase import run_commit
 
 SEEDS_A_CHUNK = 10
 # One of so many is run again.

@@ -26,24 +26,15 @@ from __future__ import annotations
 
 import json
 import random
-import traceback
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from unittest import mock
 
-from kafka_sink.errors import (
-    BrokersUnreachable,
-    LeaderUnavailable,
-    LogBroken,
-    OffsetsLost,
-    ReadError,
-    ReadStalled,
-    TopicAuthorizationFailed,
-)
+from kafka_sink import errors
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka import reader as reader_module
 from kafka_sink.kafka.admin import client as admin_module
@@ -52,7 +43,6 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.connections import network_settings
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
-from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.metadata import NO_EPOCH
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient
@@ -62,7 +52,6 @@ from kafka_sink.kafka.reader import Reader
 from kafka_sink.options.bounds import LATEST, AtOffset
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config
-from kafka_sink.records.decoder import RecordSetDecoder
 from kafka_sink.spark.reading import stream_logs, stream_plan
 from kafka_sink.spark.reading.continuity import LogEnds
 from kafka_sink.spark.reading.divide import packed
@@ -70,10 +59,10 @@ from kafka_sink.spark.reading.positions import Positions, checkpointed, position
 from kafka_sink.spark.reading.stream_plan import StreamPlan
 from model.partition import Partition
 from model.read_journal import Fate, Isolation, ReadableRecord
+from model.record_batches import RecordBatch
 from simulation.network import Network, SimulatedTransport
 from simulation.producer import SOFTWARE_VERSION
 from simulation.read_world import (
-    COLUMNS,
     FAULTS_END_MS,
     HEALED_MS,
     TOPIC,
@@ -83,7 +72,9 @@ from simulation.read_world import (
     Row,
     Trace,
     key_of,
-    row_of,
+    offsets_of,
+    offsets_without_row,
+    rows_of,
 )
 
 GIVE_UP_MS = HEALED_MS + 300_000
@@ -157,6 +148,7 @@ class StreamingWorld(ReadWorld):
         if is_packed and "minPartitions" not in given:
             given = {**given, "maxPartitions": "1"}
         self._config = read_config(given_options(given, table=READING), is_stream=True)
+        self._isolation_level = self._config.consumer.isolation_level
         self._is_limited = self._config.max_offsets_per_trigger is not None
         # As a job that is started again and again, with a trigger that ends.
         self._ends_now = rng.random() < 0.15
@@ -181,7 +173,7 @@ class StreamingWorld(ReadWorld):
         self._behind: dict[Log, int] = {}
         self.told: list[Told] = []
         self._mistakes: list[str] = []
-        self.failure: ReadError | None = None
+        self.failure: errors.ReadError | None = None
         self._is_over = False
 
     def _options(self) -> dict[str, str]:
@@ -281,10 +273,15 @@ class StreamingWorld(ReadWorld):
             self._process()
         except _Crash:
             self.counts["stream: crashes"] += 1
-        except (LeaderUnavailable, BrokersUnreachable, ReadStalled, TopicAuthorizationFailed) as error:
+        except (
+            errors.LeaderUnavailable,
+            errors.BrokersUnreachable,
+            errors.ReadStalled,
+            errors.TopicAuthorizationFailed,
+        ) as error:
             self._say(f"the query fails: {error}")
             self.counts[f"stream: {type(error).__name__}"] += 1
-        except (LogBroken, OffsetsLost) as error:
+        except (errors.LogBroken, errors.OffsetsLost) as error:
             assert self._config.fail_on_data_loss, error
             self._say(f"the stream ends: {error}")
             self.counts[f"stream: {type(error).__name__}"] += 1
@@ -381,12 +378,8 @@ class StreamingWorld(ReadWorld):
             alone = reader.fetch(ranges[0], **settings)
             found = ((ranges[0], each) for each in alone)
         for range_, record_set in found:
-            decoder = RecordSetDecoder(
-                record_set.records, first_offset=record_set.offset, end_offset=record_set.end, columns=COLUMNS,
-                aborted=record_set.aborted_transactions,
-            )  # fmt: skip
             log = Log(range_.topic_id, range_.partition)
-            rows += [(log, row_of(each)) for batch in decoder for each in batch.to_pylist()]
+            rows += [(log, row) for row in rows_of(record_set)]
             self.wait(self._rng.choice(self._pauses_ms))
         self._note_without_row()
         for range_, loss in shared.losses if len(ranges) > 1 else [(ranges[0], each) for each in alone.losses]:
@@ -396,15 +389,15 @@ class StreamingWorld(ReadWorld):
 
     # --- what happened ----------------------------------------------------------------------------------------------
 
-    def _tell(self, error: ReadError) -> None:
+    def _tell(self, error: errors.ReadError) -> None:
         self._say(f"told: {error.parts().happened}")
         self.counts[f"stream: told {type(error).__name__} {getattr(error, 'cause', '')}"] += 1
         match error:
-            case OffsetsLost(partition=number, first=first, end=end, cause=cause):
+            case errors.OffsetsLost(partition=number, first=first, end=end, cause=cause):
                 seen = self._seen.get(Log(self._cluster.topic_id(TOPIC), number), ())
                 epoch = max((place.leader_epoch for place in seen), default=-1)
                 self.told.append(Told(number, first, end, cause, epoch))
-            case LogBroken(partition=number, position=position, goes_on_at=goes_on_at, cause=cause):
+            case errors.LogBroken(partition=number, position=position, goes_on_at=goes_on_at, cause=cause):
                 known = self._plan._logs.known.get(TopicPartition(TOPIC, number))
                 epoch = -1 if known is None else known.leader_epoch
                 self.told.append(Told(number, max(goes_on_at, 0), position, cause, epoch))
@@ -446,10 +439,7 @@ class StreamingWorld(ReadWorld):
 
     def _note_without_row(self) -> None:
         for log, leader in self._logs():
-            rows = {place.offset for place in _places(log, leader.readable(self._isolation))}
-            end = leader.fetchable_offset(self._isolation)
-            there = {place.offset for place in _places(log, leader.log.batches) if place.offset < end}
-            self._without_row |= {(log, offset) for offset in there - rows}
+            self._without_row |= {(log, offset) for offset in offsets_without_row(leader, self._isolation)}
 
     def _logs_without_epoch(self, known: LogEnds) -> set[Log]:
         """Return the logs without a record of their known leader epoch, where nobody knows which leader wrote the last
@@ -527,21 +517,14 @@ class StreamingWorld(ReadWorld):
     def _records(self, log: Log) -> list[ReadableRecord]:
         return self._cluster.readable_records(TOPIC, log.partition, self._isolation, topic_id=log.topic_id)
 
-    @property
-    def _isolation(self) -> Isolation:
-        is_committed = self._config.consumer.isolation_level is IsolationLevel.READ_COMMITTED
-        return Isolation.READ_COMMITTED if is_committed else Isolation.READ_UNCOMMITTED
-
 
 def _epochs(leader: Partition) -> set[int]:
     log = leader.log
     return {batch.leader_epoch for batch in log.batches if batch.next_offset > log.start_offset}
 
 
-def _places(log: Log, batches: Any) -> Iterator[Place]:
-    for batch in batches:
-        for offset in range(batch.base_offset, batch.base_offset + batch.last_offset_delta + 1):
-            yield Place(log, batch.leader_epoch, offset)
+def _places(log: Log, batches: Iterable[RecordBatch]) -> Iterator[Place]:
+    return (Place(log, *place) for place in offsets_of(batches))
 
 
 def _covers(told: Told, record: ReadableRecord) -> bool:
@@ -550,11 +533,4 @@ def _covers(told: Told, record: ReadableRecord) -> bool:
 
 
 def run_stream(seed: int, trace: Trace | None = None, kind: type[StreamingWorld] = StreamingWorld) -> ReadResult:
-    world = kind(seed, trace)
-    try:
-        world.run()
-        mistakes = world.mistakes()
-    except Exception:
-        mistakes = [f"a defect:\n{traceback.format_exc()}"]
-    problem = f"streaming: {'; '.join(mistakes[:5])}" if mistakes else None
-    return ReadResult(problem, world.digest, world.counts)
+    return kind(seed, trace).result()

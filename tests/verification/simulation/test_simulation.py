@@ -16,14 +16,7 @@ from pathlib import Path
 import pytest
 
 from effort import examples
-from kafka_sink.errors import (
-    ClusterChanged,
-    DeliveryTimeout,
-    KafkaSinkError,
-    ProducerClosed,
-    ProduceRejected,
-    TopicRecreated,
-)
+from kafka_sink import errors
 from kafka_sink.kafka import connections
 from kafka_sink.kafka.net.transport import Address, Connected
 from kafka_sink.kafka.producer import sequences
@@ -45,9 +38,9 @@ from simulation.network import BufferChanged, Network
 from simulation.oracles import ORACLES, PROGRESS_MS, judge
 from simulation.outcome import EPOCH_MS, LogKey, Outcome, PoolState, Record, Row, RowId, WriteOutcome
 from simulation.producer import SimulatedProducer, Violation, WatchedPool
+from simulation.reached import run_commit
 from simulation.seeds import Report, SeedResult, run_seed
 from simulation.simulation import Simulation
-from simulation.two_phase import run_commit
 
 TESTS = Path(__file__).resolve().parents[1]
 KEPT_SEEDS = [
@@ -243,7 +236,7 @@ Doctor = Callable[[Outcome], None]
 LATE_MS = good().faults_end_ms + PROGRESS_MS
 
 
-def write_with(error: KafkaSinkError | None = None, **changes: object) -> Doctor:
+def write_with(error: errors.KafkaSinkError | None = None, **changes: object) -> Doctor:
     """The write is another; with an error it has no acknowledgements."""
 
     def doctor(outcome: Outcome) -> None:
@@ -255,7 +248,7 @@ def write_with(error: KafkaSinkError | None = None, **changes: object) -> Doctor
 
 
 def failed(**changes: object) -> Doctor:
-    return write_with(ProducerClosed(reason="test"), **changes)
+    return write_with(errors.ProducerClosed(reason="test"), **changes)
 
 
 def log_with(*numbers: int, **changes: object) -> Doctor:
@@ -284,14 +277,14 @@ def pool_with(**changes: object) -> Doctor:
 
 
 A_DOUBLED_ROW = outcome_with(logs={KEY: [*good().logs[KEY], record(3, offset=4)]})
-A_SEQUENCE_THAT_NO_LEADER_EXPECTS = write_with(ProduceRejected(
+A_SEQUENCE_THAT_NO_LEADER_EXPECTS = write_with(errors.ProduceRejected(
     topic="t", partition=0, code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, name="OUT_OF_ORDER_SEQUENCE_NUMBER",
     records=1, size_bytes=100, detail="", advice="",
 ))  # fmt: skip
 # It ends late, which is all that it can do where topics have no ids.
 A_WRITE_FOR_A_PARTITION_THAT_IS_GONE = (
     write_with(
-        DeliveryTimeout(
+        errors.DeliveryTimeout(
             topic="t", partition=1, records=1, elapsed_ms=120_000, attempts=1, was_sent=True, last_error=""
         ),
         flushed_ms=LATE_MS + 1, ended_ms=LATE_MS + 1,
@@ -330,9 +323,9 @@ DOCTORED: tuple[tuple[str, str, tuple[Doctor, ...]], ...] = (
      (failed(started_ms=LATE_MS, flushed_ms=LATE_MS, ended_ms=LATE_MS),)),
     ("a sequence that no leader expects", "refusals_are_the_brokers_doing", (A_SEQUENCE_THAT_NO_LEADER_EXPECTS,)),
     ("a topic that was not made again", "another_topic_is_one",
-     (write_with(TopicRecreated(topic="t", old_topic_id="None", new_topic_id="1")),)),
+     (write_with(errors.TopicRecreated(topic="t", old_topic_id="None", new_topic_id="1")),)),
     ("a cluster that was not replaced", "another_cluster_is_one",
-     (write_with(ClusterChanged(broker="broker 1", expected="ours", found="theirs")),)),
+     (write_with(errors.ClusterChanged(broker="broker 1", expected="ours", found="theirs")),)),
     ("a write that a quota ends", "quotas_end_nothing", (failed(), outcome_with(only_quotas=True))),
     ("a flush over its deadline", "flush_is_bounded", (write_with(ended_ms=10_000),)),
     ("a leaked buffer", "memory_is_bounded_and_returned", (pool_with(out_bytes=10, available_bytes=90),)),
