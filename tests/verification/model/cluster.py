@@ -40,7 +40,7 @@ from model.record_batches import RecordBatch
 from model.replica_manager import ReplicaManager, Replication
 from model.settings import PRODUCE, ClusterSettings, Generation, TopicSettings
 from model.timeline import InterBroker, Timeline
-from model.transaction_coordinator import TransactionCoordinator, TransactionPartitions
+from model.transaction_coordinator import TransactionCoordinator
 
 
 class Cluster:
@@ -58,49 +58,31 @@ class Cluster:
         self.brokers: dict[int, Broker] = {}
         self.replicas: dict[int, ReplicaManager] = {}
         self._replication = Replication(self._timeline, rng, settings.replica_fetch_ms, self.replicas)
+        inter_broker = InterBroker(self._timeline, rng, settings.transactions.inter_broker_ms)
+        coordinators: dict[int, TransactionCoordinator] = {}
+        create_topic = functools.partial(create_internal_topic, self.controller, settings, len(self.node_ids))
         for node_id in node_ids:
-            replicas = ReplicaManager(
+            replicas = self.replicas[node_id] = ReplicaManager(
                 node_id, settings, self._timeline, self.controller, self._replication, self._journal
             )
-            self.replicas[node_id] = replicas
-            self.brokers[node_id] = Broker(node_id, settings, self._timeline, self.controller, replicas, self._outgoing)
-        self._inter_broker = InterBroker(self._timeline, rng, settings.transactions.inter_broker_ms)
-        self.transaction_coordinators = {
-            node_id: TransactionCoordinator(
-                self.replicas[node_id], self.replicas, self._inter_broker, settings, self._timeline, rng,
-                self.brokers[node_id].new_producer_id,
+            broker = self.brokers[node_id] = Broker(
+                node_id, settings, self._timeline, self.controller, replicas, self._outgoing
             )
-            for node_id in node_ids
-        }  # fmt: skip
-        self.transaction_partitions = {
-            node_id: TransactionPartitions(self.replicas[node_id], self.transaction_coordinators, self._inter_broker)
-            for node_id in node_ids
-        }
-        self.group_coordinators = {
-            node_id: GroupCoordinator(
-                self.replicas[node_id], self.transaction_partitions[node_id], settings, self._timeline, rng
-            )
-            for node_id in node_ids
-        }
-        for node_id in node_ids:
-            self._serve(node_id)
+            transactions = coordinators[node_id] = TransactionCoordinator(
+                replicas, self.replicas, coordinators, inter_broker, settings, self._timeline, rng,
+                broker.new_producer_id,
+            )  # fmt: skip
+            groups = GroupCoordinator(replicas, transactions, settings, self._timeline, rng)
+            produce = ProduceApi(broker, replicas, transactions, settings.transactions, self._timeline)
+            broker.serve({PRODUCE: produce.produce})
+            broker.serve(ReadApis(broker, replicas, settings).handlers)
+            broker.serve(CoordinatorApis(broker, replicas, transactions, groups, create_topic).handlers)
         self._acls_arrive_ms: dict[int, int] = {}
         # When the last image on its way to each broker arrives: they arrive in order.
         self._images_arrive_ms: dict[int, int] = dict.fromkeys(node_ids, 0)
         self._fenced_after_crash: dict[int, Callable[[], None]] = {}
         for replicas in self.replicas.values():
             replicas.apply(self.controller.image)
-
-    def _serve(self, node_id: int) -> None:
-        broker, replicas, settings = self.brokers[node_id], self.replicas[node_id], self.settings
-        partitions = self.transaction_partitions[node_id]
-        produce = ProduceApi(broker, replicas, partitions, settings.transactions, self._timeline)
-        broker.serve({PRODUCE: produce.produce})
-        broker.serve(ReadApis(broker, replicas, settings).handlers)
-        broker.serve(CoordinatorApis(
-            broker, replicas, self.transaction_coordinators[node_id], self.group_coordinators[node_id],
-            functools.partial(create_internal_topic, self.controller, settings, len(self.node_ids)),
-        ).handlers)  # fmt: skip
 
     # --- the wire and the time ----------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from model.record_batches import Key, RecordBatch, Refused, decode_marker, decod
 from model.replica_manager import ReplicaManager
 from model.settings import ClusterSettings
 from model.timeline import Timeline
-from model.transaction_coordinator import COORDINATOR_CODES, TopicPartition, TransactionalWrite, TransactionPartitions
+from model.transaction_coordinator import COORDINATOR_CODES, TopicPartition, TransactionalWrite, TransactionCoordinator
 
 
 class OffsetKey(NamedTuple):
@@ -141,7 +141,7 @@ Fetched = dict[TopicPartition, tuple[ErrorCode, CommittedOffset | None]]
 
 class GroupCoordinator:
     def __init__(
-        self, replicas: ReplicaManager, transactions: TransactionPartitions, settings: ClusterSettings,
+        self, replicas: ReplicaManager, transactions: TransactionCoordinator, settings: ClusterSettings,
         timeline: Timeline, rng: random.Random,
     ) -> None:  # fmt: skip
         self._replicas = replicas

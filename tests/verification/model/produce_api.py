@@ -24,7 +24,7 @@ from model.replica_manager import Codes, ReplicaManager
 from model.settings import PRODUCE, TransactionSettings
 from model.timeline import Timeline
 from model.transaction_coordinator import Codes as TransactionCodes
-from model.transaction_coordinator import TopicPartition, TransactionalWrite, TransactionPartitions
+from model.transaction_coordinator import TopicPartition, TransactionalWrite, TransactionCoordinator
 from model.wire import Request, by_topic
 
 # The first versions whose clients know TRANSACTION_ABORTABLE, and expect brokers to add partitions.
@@ -64,7 +64,7 @@ class ProduceResult:
 class ProduceApi:
     _broker: Broker
     _replicas: ReplicaManager
-    _transactions: TransactionPartitions
+    _transactions: TransactionCoordinator
     _settings: TransactionSettings
     _timeline: Timeline
 

@@ -234,14 +234,16 @@ class TransactionShard:
 
 class TransactionCoordinator:
     def __init__(
-        self, replicas: ReplicaManager, brokers: Mapping[int, ReplicaManager], inter_broker: InterBroker,
-        settings: ClusterSettings, timeline: Timeline, rng: random.Random, new_producer_id: Callable[[], int],
+        self, replicas: ReplicaManager, brokers: Mapping[int, ReplicaManager],
+        coordinators: Mapping[int, TransactionCoordinator], inter_broker: InterBroker, settings: ClusterSettings,
+        timeline: Timeline, rng: random.Random, new_producer_id: Callable[[], int],
     ) -> None:  # fmt: skip
+        """`brokers`, `coordinators`: of every broker."""
         self._replicas = replicas
         self._settings = settings.transactions
         self._timeline = timeline
         self._new_producer_id = new_producer_id
-        self._brokers, self._inter_broker = brokers, inter_broker
+        self._brokers, self._coordinators, self._inter_broker = brokers, coordinators, inter_broker
         self._shards = Shards(TRANSACTION_STATE, replicas, settings.transactions, timeline, rng, TransactionShard)
         self._sweep: Timer | None = None
         replicas.listeners.append(self._shards.follow_image)
@@ -316,6 +318,29 @@ class TransactionCoordinator:
             partition: ErrorCode.none if partition in entry.metadata.partitions else ErrorCode.transaction_abortable
             for partition in partitions
         }
+
+    def add_or_verify(
+        self, write: TransactionalWrite, partitions: Collection[TopicPartition], on_done: Callable[[Codes], None]
+    ) -> None:
+        """For the leader on this broker, by the coordinator of the transaction, wherever that is."""
+
+        def answered(codes: Codes) -> None:
+            on_done({partition: _as_producers_know(code, write) for partition, code in codes.items()})
+
+        node_id = coordinator_of(self._replicas.image, TRANSACTION_STATE, write.transactional_id)
+        if node_id == NO_LEADER:
+            answered(dict.fromkeys(partitions, ErrorCode.coordinator_not_available))
+            return
+        coordinator = self._coordinators[node_id]
+
+        def request(answer: Callable[[Codes], None]) -> None:
+            ids = (write.transactional_id, write.producer_id, write.producer_epoch)
+            if write.adds:
+                coordinator.add_partitions(*ids, partitions, lambda code: answer(dict.fromkeys(partitions, code)))
+            else:
+                answer(coordinator.verify_partitions(*ids, partitions))
+
+        self._inter_broker.ask(request, answered)
 
     def end_transaction(
         self, transactional_id: str, producer_id: int, producer_epoch: int, is_commit: bool, transaction_version: int,
@@ -518,36 +543,6 @@ class TransactionalWrite:
     producer_epoch: int
     adds: bool
     knows_abortable: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TransactionPartitions:
-    """Of one broker. `coordinators`: of every broker."""
-
-    _replicas: ReplicaManager
-    _coordinators: Mapping[int, TransactionCoordinator]
-    _inter_broker: InterBroker
-
-    def add_or_verify(
-        self, write: TransactionalWrite, partitions: Collection[TopicPartition], on_done: Callable[[Codes], None]
-    ) -> None:
-        def answered(codes: Codes) -> None:
-            on_done({partition: _as_producers_know(code, write) for partition, code in codes.items()})
-
-        node_id = coordinator_of(self._replicas.image, TRANSACTION_STATE, write.transactional_id)
-        if node_id == NO_LEADER:
-            answered(dict.fromkeys(partitions, ErrorCode.coordinator_not_available))
-            return
-        coordinator = self._coordinators[node_id]
-
-        def request(answer: Callable[[Codes], None]) -> None:
-            ids = (write.transactional_id, write.producer_id, write.producer_epoch)
-            if write.adds:
-                coordinator.add_partitions(*ids, partitions, lambda code: answer(dict.fromkeys(partitions, code)))
-            else:
-                answer(coordinator.verify_partitions(*ids, partitions))
-
-        self._inter_broker.ask(request, answered)
 
 
 def _as_producers_know(code: ErrorCode, write: TransactionalWrite) -> ErrorCode:
