@@ -1,7 +1,6 @@
 """Logs that no client makes, with real Spark and a real broker, beside Spark's own source.
 
-Offsets that need more than 32 or 53 bits, records without a time, and the least of a micro-batch over offsets that have
-no record.
+Offsets that need more than 32 or 53 bits, records without a time, and the least of a micro-batch over markers.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pyspark.sql import SparkSession
 import segment_files
 from broker_admin import producer, send
 from committed_rows import read_values
-from kafka_reads import COMPACTED, JVM, PYKAFKA, assert_same, frame
+from kafka_reads import JVM, PYKAFKA, assert_same, frame
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli.verify import main as verify
 from kafka_sink.errors import TimestampOutOfRange
@@ -40,7 +39,7 @@ TIMES = "times"
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[LocalKafka]:
-    with LocalKafka(config={"log.retention.ms": -1, "log.cleaner.backoff.ms": 100}) as kafka:
+    with LocalKafka(config={"log.retention.ms": -1}) as kafka:
         for name in (*BASES, TIMES):
             kafka.create_topic(name, 1)
             for _ in range(5):
@@ -137,29 +136,6 @@ def test_markers_and_aborted_records_count_for_the_least_of_a_micro_batch(
             wait_until(lambda place=tmp_path / source: len(logged(place)) == 2, DEADLINE_S, "the second")  # type: ignore[misc]
             assert len(read.catch_up()) == (12 if ends == "commits" else 3)
         assert [each[name]["0"] for each in logged(tmp_path / source)] == [4, 16]
-
-
-def test_records_that_compaction_took_count_for_the_least_of_a_micro_batch(
-    both: SparkSession, broker: LocalKafka, tmp_path: Path
-) -> None:
-    """Five records are read at once. Of the next 300 most are gone when the least is there."""
-    for source in (PYKAFKA, JVM):
-        name, of = f"compacted-{source}", producer(broker)
-        broker.create_topic(name, 1, config=COMPACTED)
-        send(of, name, [b"first"] * 5, key=b"k")
-        options = {"subscribe": name, "startingOffsets": "earliest", "minOffsetsPerTrigger": "300"}
-        with running(stream(both, source, broker, **options), tmp_path / source) as read:
-            wait_until(lambda read=read: len(read.rows) == 5, DEADLINE_S, "the first")  # type: ignore[misc]
-            send(of, name, (b"%d" % number for number in range(290)), key=b"k")
-            send(of, name, [bytes(600_000)] * 3, key=b"large")
-            wait_until(lambda name=name: sum(read_values(broker, name).values()) < 20, DEADLINE_S, "a compacted log")  # type: ignore[misc]
-            assert len(read.catch_up()) == 5
-            send(of, name, [b"last"] * 7, key=b"last")
-            wait_until(lambda place=tmp_path / source: len(logged(place)) == 2, DEADLINE_S, "the second")  # type: ignore[misc]
-            there = [row.offset for row in frame(both, JVM, broker, subscribe=name).collect()]
-            assert [row.offset for row in read.catch_up()] == [*range(5), *sorted(there)]
-            assert [*range(298, 305)] == sorted(there)[-7:] and sorted(there)[0] > 5
-        assert [each[name]["0"] for each in logged(tmp_path / source)] == [5, 305]
 
 
 def transaction(of: Producer, topic: str, *, commits: bool) -> None:

@@ -1,4 +1,4 @@
-"""What a write does with the oldest and the newest brokers: at-least-once from Kafka 2.1 on, exactly-once from 3.0 on.
+"""The oldest and the newest brokers: writes at-least-once from Kafka 2.1 on, exactly-once from 3.0 on, reads from 2.3.
 
 2.1.1 and 2.8.2 refuse exactly-once, 3.0.2 is the first that takes it, and 4.4.0 is the newest. Other clients read back.
 """
@@ -11,26 +11,25 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from kafka import KafkaConsumer, TopicPartition
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
-from broker_admin import admin, delete_topic, partition_count
+from broker_admin import admin, delete_topic, partition_count, produce
 from committed_rows import read
 from exactly_once_runs import ALL_ONCE, go_on, kill_at
+from kafka_reads import offsets_read, reader_of
 from kafka_sink.broker import LocalKafka
 from kafka_sink.broker.errors import LocalKafkaError
-from kafka_sink.errors import BrokerUnsupported, ProduceRejected, TopicRecreated, WriteWouldFail
+from kafka_sink.errors import BrokerUnsupported, MessageFormatTooOld, ProduceRejected, TopicRecreated, WriteWouldFail
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import sink_config
 from read_back import read_topic
-from secure_kafka import MODULE, add_scram_users
+from secure_kafka import add_scram_users, sasl_settings
 from spark_writes import end_offset, finish, pykafka
 from waiting import wait_until
 from zookeeper_kafka import ZooKeeperKafka, kafka_of
@@ -50,13 +49,7 @@ numbers = itertools.count()
 
 def secured() -> dict[str, str]:
     """Settings of a listener for passwords."""
-    named = {
-        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
-        "plain.sasl.jaas.config": f'{MODULE}.plain.PlainLoginModule required user_alice="{PASSWORD}";',
-        "scram-sha-256.sasl.jaas.config": f"{MODULE}.scram.ScramLoginModule required;",
-        "scram-sha-512.sasl.jaas.config": f"{MODULE}.scram.ScramLoginModule required;",
-    }
-    return {f"listener.name.bare.{name}": value for name, value in named.items()}
+    return {f"listener.name.bare.{name}": value for name, value in sasl_settings({"alice": PASSWORD}).items()}
 
 
 def add_alice(kafka: LocalKafka) -> None:
@@ -114,10 +107,8 @@ def test_a_batch_into_a_topic_that_the_write_creates(spark: SparkSession, cluste
     writer.option("createTopics", "partitions=3,replicas=1,retention.ms=86400000").save()
     assert_rows_in(cluster, name)
     assert partition_count(cluster, name) == 3
-
-
-@with_versions
-def test_a_topic_with_the_brokers_own_defaults(spark: SparkSession, cluster: LocalKafka, name: str) -> None:
+    # With the brokers' own defaults.
+    name = f"{name}-defaults"
     writer = pykafka(rows_of(spark).write.mode("append"), cluster, name).option("createTopics", "true")
     if cluster.kafka_version == "2.1.1":  # before KIP-464
         with pytest.raises(PySparkException, match=r"TopicNotCreated.*name both counts, which Kafka before 2\.4 needs"):
@@ -139,7 +130,8 @@ def test_a_stream_that_is_started_twice(spark: SparkSession, cluster: LocalKafka
 
 
 @with_versions
-def test_every_codec_is_read_by_kafka_python(cluster: LocalKafka, name: str) -> None:
+def test_every_codec_is_written_and_read(cluster: LocalKafka, name: str) -> None:
+    """Before 2.3 a read is refused."""
     cluster.create_topic(name, len(CODECS))
     values = [b'{"number": %d, "airport": "AMS"} ' % number * 20 for number in range(1_000)]
     for partition, codec in enumerate(CODECS):
@@ -149,13 +141,34 @@ def test_every_codec_is_read_by_kafka_python(cluster: LocalKafka, name: str) -> 
             column = pa.array([partition] * len(values), pa.int32())
             write.append(pa.record_batch({"value": pa.array(values), "partition": column}))
             write.finish()
-    consumer = KafkaConsumer(
-        bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest", consumer_timeout_ms=DEADLINE_S * 1000
-    )
-    with closing(consumer):
-        for partition in range(len(CODECS)):
-            consumer.assign([TopicPartition(name, partition)])
-            assert [message.value for message in itertools.islice(consumer, len(values))] == values
+    found = list(read_topic(cluster.bootstrap_servers, name, DEADLINE_S))
+    for partition in range(len(CODECS)):
+        assert [record.value for number, _, record in found if number == partition] == values
+    if cluster.kafka_version == "2.1.1":
+        with pytest.raises(BrokerUnsupported, match="Fetch"):
+            reader_of(cluster, "offset", subscribe=name).partitions()
+        return
+    for codec in CODECS:  # by librdkafka
+        produce(cluster, name, 100, **{"compression.type": codec})
+    expected = [*range(1_000 + 100 * len(CODECS)), *list(range(1_000)) * (len(CODECS) - 1)]
+    for isolation in ("read_uncommitted", "read_committed"):
+        options = {"subscribe": name, "kafka.isolation.level": isolation}
+        assert offsets_read(reader_of(cluster, "offset", **options)) == expected
+
+
+@pytest.mark.parametrize("cluster", ["2.8.2"], indirect=True)
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+@pytest.mark.parametrize(("message_format", "magic"), [("0.10.2", 1), ("0.9.0", 0)])
+def test_a_topic_in_an_old_format_is_not_read(
+    cluster: LocalKafka, name: str, message_format: str, magic: int, codec: str
+) -> None:
+    """The broker converts what is written; compressed batches too."""
+    cluster.create_topic(name, 1, config={"message.format.version": message_format})
+    produce(cluster, name, 10, **{"compression.type": codec})
+    for lenient in ("true", "false"):
+        with pytest.raises(MessageFormatTooOld, match="format") as failure:
+            offsets_read(reader_of(cluster, "offset", subscribe=name, failOnDataLoss=lenient))
+        assert (failure.value.topic, failure.value.magic) == (name, magic)
 
 
 @with_versions
@@ -235,8 +248,7 @@ def test_a_user_with_a_password(spark: SparkSession, cluster: LocalKafka, name: 
     assert read(cluster, name) == Counter(range(100))
     with pytest.raises(PySparkException, match="AuthenticationFailed") as failure:
         write("wrong-canary")
-    said = str(failure.value)
-    assert "wrong-canary" not in said
+    assert "wrong-canary" not in str(failure.value)
 
 
 def checked(kafka: LocalKafka, topic: str, *options: str) -> tuple[int, str]:
@@ -248,23 +260,17 @@ def checked(kafka: LocalKafka, topic: str, *options: str) -> tuple[int, str]:
 
 
 @with_versions
-def test_the_check_finds_nothing_wrong(spark: SparkSession, cluster: LocalKafka, name: str) -> None:
+def test_the_check_names_what_exactly_once_lacks_and_nothing_else(
+    spark: SparkSession, cluster: LocalKafka, name: str
+) -> None:
     cluster.create_topic(name, 2)
-    status, said = checked(cluster, name)
-    assert status == 0, said
-    report = kafka_sink.validate(rows_of(spark), name, bootstrap_servers=cluster.bootstrap_servers)
-    assert report.ok, report
-
-
-@without_exactly_once
-def test_the_check_names_what_exactly_once_lacks(spark: SparkSession, cluster: LocalKafka, name: str) -> None:
-    cluster.create_topic(name, 2)
-    status, said = checked(cluster, name, "--option", "deliveryGuarantee=exactly-once")
-    assert status == 1, said
-    assert "ListTransactions" in said
-    report = kafka_sink.validate(rows_of(spark), name, bootstrap_servers=cluster.bootstrap_servers, exactly_once=True)
-    assert not report.ok
-    assert "ListTransactions" in repr(report)
+    for guarantee in ("at-least-once", "exactly-once"):
+        lacks = guarantee == "exactly-once" and cluster.kafka_version in AT_LEAST_ONCE_ONLY
+        status, said = checked(cluster, name, "--option", f"deliveryGuarantee={guarantee}")
+        assert status == int(lacks) and (not lacks or "ListTransactions" in said), said
+        given = {"bootstrap_servers": cluster.bootstrap_servers, "exactly_once": guarantee == "exactly-once"}
+        report = kafka_sink.validate(rows_of(spark), name, **given)
+        assert report.ok is not lacks and (not lacks or "ListTransactions" in repr(report)), report
 
 
 @without_exactly_once

@@ -8,14 +8,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-import kafka_sink
 from broker_admin import producer, send
 from code_blocks import run_python
 from committed_rows import read_values
@@ -24,6 +21,7 @@ from kafka_sink import errors
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import BrokersUnreachable
 from kafka_sink.kafka.outage import FIRST_MS
+from spark_writes import error_of
 from stream_reads import committed
 from stream_reads import stream as stream_of
 from variants import variants
@@ -54,9 +52,8 @@ def test_a_first_read_of_a_closed_port_fails_early(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    with pytest.raises(PySparkException) as failure:
-        read(spark, {"kafka.bootstrap.servers": f"127.0.0.1:{port}", "subscribe": "t"}, tmp_path)
-    error = kafka_sink.error_of(failure.value)
+    options = {"kafka.bootstrap.servers": f"127.0.0.1:{port}", "subscribe": "t"}
+    error = error_of(lambda: read(spark, options, tmp_path))
     assert isinstance(error, BrokersUnreachable)
     assert (error.is_first, error.step) == (True, "tcp")
     assert FIRST_MS <= error.waited_ms < 60_000
@@ -76,8 +73,7 @@ def away(kafka: LocalKafka, seconds: float) -> Iterator[None]:
 
 def start(frame: DataFrame, kafka: LocalKafka, folder: Path, guarantee: str) -> StreamingQuery:
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "out", "deliveryGuarantee": guarantee}
-    writer = frame.writeStream.format("pykafka").options(**options, checkpointLocation=str(folder))
-    return writer.start()
+    return frame.writeStream.format("pykafka").options(**options, checkpointLocation=str(folder)).start()
 
 
 def assert_each_once(kafka: LocalKafka, guarantee: str, count: int) -> None:
@@ -97,8 +93,7 @@ def test_a_query_that_is_started_again_in_an_outage_goes_on(
     (seconds, guarantee), kafka = case, own_kafka
     for topic in ("in", "out"):
         kafka.create_topic(topic, 1)
-    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": "in", "startingOffsets": "earliest"}
-    frame = spark.readStream.format("pykafka").options(**options).load().select("value")
+    frame = stream_of(spark, PYKAFKA, kafka, subscribe="in", startingOffsets="earliest").select("value")
     send(producer(kafka), "in", (b"%d" % number for number in range(10)))
     query = start(frame, kafka, tmp_path, guarantee)
     query.processAllAvailable()
@@ -109,33 +104,6 @@ def test_a_query_that_is_started_again_in_an_outage_goes_on(
     query.processAllAvailable()
     query.stop()
     assert_each_once(kafka, guarantee, 20)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
-def test_a_query_that_writes_waits_for_longer_than_two_minutes(
-    spark: SparkSession, own_kafka: LocalKafka, tmp_path: Path, guarantee: str
-) -> None:
-    kafka = own_kafka
-    kafka.create_topic("out", 2)
-    rate: Any = spark.readStream.format("rate").option("rowsPerSecond", "50").option("numPartitions", "2").load()
-    query = start(rate.selectExpr("cast(value AS STRING) AS value"), kafka, tmp_path, guarantee)
-
-    def committed() -> int:
-        assert query.isActive, query.exception()
-        return int(query.lastProgress["batchId"]) if query.lastProgress else -1
-
-    wait_until(lambda: committed() >= 1, DEADLINE_S, "micro-batches before the outage")
-    with away(kafka, LONG_S):
-        pass
-    before = committed()
-    wait_until(lambda: committed() >= before + 3, DEADLINE_S, "micro-batches after the outage")
-    query.stop()
-    rows = read_values(kafka, "out")
-    assert rows.keys() >= {b"%d" % number for number in range(LONG_S)}
-    if guarantee == "exactly-once":
-        assert set(rows.values()) == {1}
 
 
 @pytest.mark.long

@@ -11,39 +11,40 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSourceReader
 
-import kafka_sink
-from broker_admin import add_partitions, delete_records, delete_topic, producer, send
+from broker_admin import RackedKafka, delete_records, producer, send
 from committed_rows import read_values
-from kafka_reads import COMPACTED, JVM, PYKAFKA, assert_same, frame, offsets_read, reader_of, topic_for_old_records
-from kafka_sink.broker import LocalKafka
-from kafka_sink.errors import (
-    ColumnTypeMismatch,
-    InvalidOption,
-    KafkaSinkError,
-    NoRecordSince,
-    OffsetNotWritten,
-    OffsetsLost,
-    ReadStalled,
-    RecordsCorrupt,
-    TimestampNotReadable,
-    TopicToReadMissing,
-    UnknownOption,
+from kafka_reads import (
+    COMPACTED,
+    JVM,
+    NOON_MS,
+    PYKAFKA,
+    assert_same,
+    by_partition,
+    frame,
+    new_topic,
+    offsets_read,
+    options_of,
+    reader_of,
+    written,
 )
+from kafka_sink import errors
+from kafka_sink.__main__ import main
+from kafka_sink.broker import LocalKafka
+from kafka_sink.kafka.net.network_client import NetworkClient
+from kafka_sink.kafka.protocol.apis.fetch import FetchRequest
+from spark_writes import error_of, with_conf
 from waiting import wait_until
 
 DEADLINE_S = 60
 MIB = 1024 * 1024
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-NOON_MS = 1_714_564_800_000
-
-names = (f"reads-{number}" for number in itertools.count())
 
 
 @pytest.fixture(scope="module")
@@ -53,26 +54,8 @@ def broker() -> Iterator[LocalKafka]:
         yield kafka
 
 
-def new_topic(broker: LocalKafka, partitions: int = 1, **config: object) -> str:
-    return topic_for_old_records(broker, next(names), partitions, **config)
-
-
 def numbers(first: int, end: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, end)]
-
-
-def written(broker: LocalKafka, count: int, partitions: int = 1, **config: object) -> str:
-    """A topic with `count` numbers in each partition, a millisecond apart."""
-    name, of = new_topic(broker, partitions, **config), producer(broker)
-    for number in range(count):
-        for partition in range(partitions):
-            of.produce(name, b"%d" % number, partition=partition, timestamp=NOON_MS + number)
-    assert of.flush(DEADLINE_S) == 0
-    return name
-
-
-def by_partition(name: str, *values: int) -> str:
-    return json.dumps({name: {str(number): value for number, value in enumerate(values)}})
 
 
 # --- the same rows as Spark's source ----------------------------------------------------------------------------------
@@ -161,7 +144,7 @@ def test_records_that_are_larger_than_a_fetch(both: SparkSession, broker: LocalK
 
 
 def test_bounds(both: SparkSession, broker: LocalKafka) -> None:
-    name = written(broker, 100, partitions=3)
+    name = written(broker, 100, 100, 100)
     times = by_partition(name, NOON_MS + 10, NOON_MS + 20, NOON_MS + 1_000)
     for options, count in (
         ({"startingOffsets": by_partition(name, 10, -2, 99), "endingOffsets": by_partition(name, 20, 5, -1)}, 16),
@@ -175,7 +158,7 @@ def test_bounds(both: SparkSession, broker: LocalKafka) -> None:
 
 @pytest.mark.long
 def test_divisions(both: SparkSession, broker: LocalKafka) -> None:
-    name = written(broker, 100, partitions=3)
+    name = written(broker, 100, 100, 100)
 
     def tasks(source: str, **options: str) -> list[tuple[int, int]]:
         """The partition and the number of rows of each task, in order."""
@@ -190,7 +173,7 @@ def test_divisions(both: SparkSession, broker: LocalKafka) -> None:
 
 
 def test_few_tasks_read_many_partitions(both: SparkSession, broker: LocalKafka) -> None:
-    name = written(broker, 50, partitions=20)
+    name = written(broker, *[50] * 20)
     found = assert_same(both, broker, subscribe=name, maxPartitions="3", includeHeaders="true")
     assert len(found) == 1_000
     read = frame(both, PYKAFKA, broker, subscribe=name, maxPartitions="3", minPartitions="3")
@@ -199,7 +182,7 @@ def test_few_tasks_read_many_partitions(both: SparkSession, broker: LocalKafka) 
 
 
 def test_topics_by_name_by_pattern_and_by_partition(both: SparkSession, broker: LocalKafka) -> None:
-    first, second = (written(broker, 5, partitions=2) for _ in range(2))
+    first, second = (written(broker, 5, 5) for _ in range(2))
     for options, count in (
         ({"subscribe": f" {first} , {second}"}, 20),
         ({"subscribePattern": f"^({first}|{second})$"}, 20),
@@ -216,15 +199,13 @@ def test_topics_by_name_by_pattern_and_by_partition(both: SparkSession, broker: 
 
 def test_a_schema_asks_for_columns_in_any_order(spark: SparkSession, broker: LocalKafka) -> None:
     name = written(broker, 5)
-    read = spark.read.format("pykafka").option("kafka.bootstrap.servers", broker.bootstrap_servers)
-    asked = read.option("subscribe", name).schema("offset BIGINT, value BINARY")
+    read = spark.read.format("pykafka").options(**options_of(broker, {"subscribe": name}))
+    asked = read.schema("offset BIGINT, value BINARY")
     assert sorted(tuple(row) for row in asked.load().collect()) == list(enumerate(numbers(0, 5)))
     # With headers, which no option has to ask for.
     headers = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-    assert read.option("subscribe", name).schema(headers).load().count() == 5
-    with pytest.raises(PySparkException) as failure:
-        read.option("subscribe", name).schema("value STRING").load().collect()
-    assert isinstance(kafka_sink.error_of(failure.value), ColumnTypeMismatch)
+    assert read.schema(headers).load().count() == 5
+    assert isinstance(error_of(read.schema("value STRING").load().collect), errors.ColumnTypeMismatch)
 
 
 FILTERS: dict[str, Callable[[int], bool]] = {
@@ -247,9 +228,8 @@ FILTERS: dict[str, Callable[[int], bool]] = {
 
 @pytest.mark.parametrize("is_on", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_filters_leave_the_rows_that_pass_them(spark: SparkSession, broker: LocalKafka, is_on: bool) -> None:
-    name = written(broker, 100, partitions=2)
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", str(is_on).lower())
-    try:
+    name = written(broker, 100, 100)
+    with with_conf(spark, "spark.sql.python.filterPushdown.enabled", str(is_on).lower()):
         read = frame(spark, PYKAFKA, broker, subscribe=name)
         for filter_, passes in FILTERS.items():
             found = sorted(tuple(row) for row in read.where(filter_).select("partition", "offset").collect())
@@ -260,46 +240,22 @@ def test_filters_leave_the_rows_that_pass_them(spark: SparkSession, broker: Loca
         assert read.count() == 200
         # No range is left; Spark makes one task that reads nothing.
         assert read.where(f"topic = '{name}' AND offset > 1000").count() == 0
-    finally:
-        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
-
-
-@pytest.mark.long
-def test_an_empty_topic_and_rows_that_are_counted(spark: SparkSession, broker: LocalKafka) -> None:
-    assert frame(spark, PYKAFKA, broker, subscribe=new_topic(broker, 3)).count() == 0
-    name = written(broker, 50, partitions=2)
-    read = frame(spark, PYKAFKA, broker, subscribe=name)
-    assert read.count() == 100
-    assert len(read.limit(3).collect()) == 3
-    assert read.select("topic").distinct().collect()[0][0] == name
-    servers = f"`kafka.bootstrap.servers` '{broker.bootstrap_servers}'"
-    spark.sql(f"CREATE TEMPORARY VIEW numbers_read USING pykafka OPTIONS ({servers}, subscribe '{name}')")
-    assert spark.sql("SELECT max(offset) FROM numbers_read").collect()[0][0] == 49
-    spark.catalog.dropTempView("numbers_read")
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
-
-
-def error_of(read: Callable[[], object]) -> KafkaSinkError:
-    with pytest.raises(PySparkException) as failure:
-        read()
-    error = kafka_sink.error_of(failure.value)
-    assert error is not None, str(failure.value)
-    return error
 
 
 @pytest.mark.long
 def test_a_user_gets_the_error_behind_sparks(spark: SparkSession, broker: LocalKafka) -> None:
     name = written(broker, 10)
     for options, expected, words in (
-        ({"subscribe": "nobody-made-this"}, TopicToReadMissing, "'nobody-made-this' does not exist"),
-        ({"subscribe": name, "startingOffset": "earliest"}, UnknownOption, "Did you mean 'startingOffsets'"),
-        ({"subscribe": name, "endingOffsets": by_partition(name, 11)}, OffsetNotWritten, "which ends at 10"),
-        ({"subscribe": name, "startingTimestamp": str(NOON_MS + 10)}, NoRecordSince, "has no record from time"),
+        ({"subscribe": "nobody-made-this"}, errors.TopicToReadMissing, "'nobody-made-this' does not exist"),
+        ({"subscribe": name, "startingOffset": "earliest"}, errors.UnknownOption, "Did you mean 'startingOffsets'"),
+        ({"subscribe": name, "endingOffsets": by_partition(name, 11)}, errors.OffsetNotWritten, "which ends at 10"),
+        ({"subscribe": name, "startingTimestamp": str(NOON_MS + 10)}, errors.NoRecordSince, "has no record from time"),
         (
             {"subscribe": name, "startingOffsets": by_partition(name, 8), "endingTimestamp": str(NOON_MS + 5)},
-            InvalidOption,
+            errors.InvalidOption,
             "would begin at offset 8 and end at 5",
         ),
     ):
@@ -317,7 +273,7 @@ def test_offsets_that_were_deleted(both: SparkSession, broker: LocalKafka) -> No
     assert len(assert_same(both, broker, subscribe=name)) == planned.count() == 70
     asked = {"subscribe": name, "startingOffsets": by_partition(name, 10)}
     error = error_of(lambda: frame(both, PYKAFKA, broker, **asked).collect())
-    assert isinstance(error, OffsetsLost)
+    assert isinstance(error, errors.OffsetsLost)
     assert (error.first, error.end, error.cause) == (10, 30, "deleted")
     assert len(assert_same(both, broker, **asked, failOnDataLoss="false")) == 70
 
@@ -327,39 +283,11 @@ def test_offsets_that_are_deleted_between_the_plan_and_the_read(broker: LocalKaf
     strict, lenient = (reader_of(broker, "offset", subscribe=name, failOnDataLoss=fail) for fail in ("true", "false"))
     parts = strict.partitions()
     delete_records(broker, name, 30)
-    with pytest.raises(OffsetsLost, match=rf"offsets 0 to 29 of {name}-0.*retention or DeleteRecords"):
+    with pytest.raises(errors.OffsetsLost, match=rf"offsets 0 to 29 of {name}-0.*retention or DeleteRecords"):
         offsets_read(strict, parts)
     assert offsets_read(lenient, parts) == list(range(30, 100))
     delete_records(broker, name, 100)
     assert offsets_read(lenient, parts) == []
-
-
-@pytest.mark.long
-def test_a_topic_that_is_deleted_and_made_again_between_the_plan_and_the_read(broker: LocalKafka) -> None:
-    name = written(broker, 10)
-    strict, lenient = (reader_of(broker, "offset", subscribe=name, failOnDataLoss=fail) for fail in ("true", "false"))
-    parts = strict.partitions()
-    assert offsets_read(strict, parts) == list(range(10))
-    delete_topic(broker, name)
-    with pytest.raises(OffsetsLost, match="the topic or the partition does not exist any more"):
-        offsets_read(strict, parts)
-    broker.create_topic(name, 1)
-    send(producer(broker), name, numbers(0, 20))
-    with pytest.raises(OffsetsLost, match="the topic was deleted and created again"):
-        offsets_read(strict, parts)
-    assert offsets_read(lenient, parts) == []
-    # A new plan is about the new topic, also in a worker that knew the old one.
-    assert offsets_read(strict) == list(range(20))
-    assert offsets_read(lenient) == list(range(20))
-
-
-def test_partitions_that_are_added_are_read_with_the_next_plan(broker: LocalKafka) -> None:
-    name = written(broker, 10)
-    reader = reader_of(broker, "offset", "partition", subscribe=name)
-    assert offsets_read(reader) == list(range(10))
-    add_partitions(broker, name, 2)
-    send(producer(broker), name, numbers(0, 3), partition=1)
-    wait_until(lambda: offsets_read(reader) == [*range(10), 0, 1, 2], DEADLINE_S, "the new partition is read")
 
 
 def test_a_batch_that_is_damaged_on_the_brokers_disk(both: SparkSession, broker: LocalKafka) -> None:
@@ -373,12 +301,12 @@ def test_a_batch_that_is_damaged_on_the_brokers_disk(both: SparkSession, broker:
         log.seek(at)
         log.write(b"A")
     error = error_of(lambda: frame(both, PYKAFKA, broker, subscribe=name).collect())
-    assert isinstance(error, RecordsCorrupt)
+    assert isinstance(error, errors.RecordsCorrupt)
     assert (error.topic, error.partition, error.offset) == (name, 0, 10)
     assert "CRC-32C" in str(error)
     # Leaving out what is lost is not leaving out what is damaged.
     lenient = frame(both, PYKAFKA, broker, subscribe=name, failOnDataLoss="false")
-    assert isinstance(error_of(lenient.collect), RecordsCorrupt)
+    assert isinstance(error_of(lenient.collect), errors.RecordsCorrupt)
     # As the message says: around it.
     before = frame(both, PYKAFKA, broker, subscribe=name, endingOffsets=by_partition(name, 10)).count()
     after = frame(both, PYKAFKA, broker, subscribe=name, startingOffsets=by_partition(name, 20)).count()
@@ -394,12 +322,10 @@ def test_a_range_that_nobody_can_finish_ends_in_time_and_says_why(broker: LocalK
     of.begin_transaction()
     send(of, name, numbers(0, 5))
     uncommitted = reader_of(broker, "offset", subscribe=name)
-    committed = reader_of(
-        broker, "offset", subscribe=name,
-        **{"kafka.isolation.level": "read_committed", "kafkaConsumer.pollTimeoutMs": "1000"},
-    )  # fmt: skip
+    options = {"kafka.isolation.level": "read_committed", "kafkaConsumer.pollTimeoutMs": "1000"}
+    committed = reader_of(broker, "offset", subscribe=name, **options)
     assert offsets_read(committed) == []
-    with pytest.raises(ReadStalled, match="An open transaction begins at offset 0"):
+    with pytest.raises(errors.ReadStalled, match="An open transaction begins at offset 0"):
         offsets_read(committed, uncommitted.partitions())
     of.abort_transaction(DEADLINE_S)
     assert offsets_read(committed) == []
@@ -434,11 +360,32 @@ def test_a_broker_that_dies_and_comes_back_in_the_middle(
     assert offsets == {number: list(range(5_000)) for number in range(partitions)}
 
 
+@pytest.mark.long
+def test_a_reader_of_a_rack_reads_from_the_replica_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    of_client = NetworkClient.send
+
+    def noted(self: NetworkClient, node_id: int, request: Any, *more: Any) -> None:
+        if isinstance(request, FetchRequest):
+            asked.append(node_id)
+        of_client(self, node_id, request, *more)
+
+    monkeypatch.setattr(NetworkClient, "send", noted)
+    selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    with RackedKafka(nodes=3, config={"replica.selector.class": selector}) as kafka:
+        kafka.create_topic("racks", 1, replication_factor=3)
+        send(producer(kafka, **{"batch.num.messages": 2}), "racks", numbers(0, 2_000))
+        for rack in (1, 2, 3):
+            reader = reader_of(kafka, "offset", subscribe="racks", **{"kafka.client.rack": f"rack-{rack}"})
+            assert offsets_read(reader) == list(range(2_000))
+            assert asked[-1] == rack, asked
+
+
 def test_a_time_that_sparks_timestamps_cannot_hold_is_an_error_of_the_column(broker: LocalKafka) -> None:
     name = new_topic(broker)
     send(producer(broker), name, [b"v"], timestamp=2**62)
     assert offsets_read(reader_of(broker, "offset", subscribe=name)) == [0]
-    with pytest.raises(TimestampNotReadable, match=f"has the timestamp {2**62} ms"):
+    with pytest.raises(errors.TimestampNotReadable, match=f"has the timestamp {2**62} ms"):
         offsets_read(reader_of(broker, "offset", "timestamp", subscribe=name))
 
 
@@ -452,3 +399,34 @@ def test_datetimes_of_another_zone_are_the_same_moments(spark: SparkSession, bro
         assert frame(spark, PYKAFKA, broker, subscribe=name).where(F.col("timestamp") == F.lit(noon)).count() == 1
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+# --- in a shell -------------------------------------------------------------------------------------------------------
+
+
+def test_records_are_lines_of_json_in_order(broker: LocalKafka, capsys: pytest.CaptureFixture[str]) -> None:
+    name, of = new_topic(broker, 3), producer(broker)
+    for number in range(2_000):
+        of.produce(name, key=b"k%d" % number, value=b"v%d" % number, partition=number % 2)
+    send(of, name, [b"\xff\x00"], headers=[("h", None), ("h", b"1")])
+
+    def said(*options: str, status: int = 0) -> tuple[list[dict[str, Any]], str]:
+        line = ["read", "--bootstrap-servers", broker.bootstrap_servers, "--topic", name, *options]
+        assert main(line) == status
+        captured = capsys.readouterr()
+        return [json.loads(line) for line in captured.out.splitlines()], captured.err
+
+    capsys.readouterr()
+    lines, told = said()
+    assert told == "2,001 records\n"
+    for partition in (0, 1):
+        of_partition = [line for line in lines if line["partition"] == partition and line["key"] is not None]
+        assert [line["value"] for line in of_partition] == [f"v{number}" for number in range(partition, 2_000, 2)]
+    (odd,) = [line for line in lines if line["key"] is None]
+    assert (odd["value"], odd["headers"]) == ({"hex": "ff00"}, [["h", None], ["h", "1"]])
+    assert len(said("--limit", "3")[0]) == 3
+    assert said("--quiet", "--expect-records", "2001")[0] == []
+    lines, told = said("--quiet", "--expect-records", "2000", status=1)
+    assert (lines, told.splitlines()[-1]) == ([], "DIFFERENT: 2,001 records, 2,000 expected")
+    _, told = said("--bootstrap-servers", "127.0.0.1:1", "--option", "kafka.max.block.ms=500", status=1)
+    assert "error: no broker of 127.0.0.1:1 answered within 0.5 s" in told

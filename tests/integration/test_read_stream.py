@@ -9,30 +9,26 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-import kafka_sink
 import processes
 from broker_admin import add_partitions, delete_records, delete_topic, producer
-from kafka_reads import JVM, PYKAFKA, topic_for_old_records
+from kafka_reads import JVM, NOON_MS, PYKAFKA, by_partition, names, new_topic, write, written
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import InvalidOption, LogBroken, OffsetsLost, RefusedOption, TopicToReadMissing, UnknownOption
 from open_connections import connections_to
-from stream_reads import Read, committed, logged, places, read_now, running, stream
+from spark_writes import error_of
+from stream_reads import Read, both_ways, committed, logged, places, read_now, running, stream
 from variants import variants
 from waiting import wait_until
 
 DEADLINE_S = 60
-NOON_MS = 1_714_564_800_000
-
-names = (f"streams-{number}" for number in itertools.count())
 
 
 @pytest.fixture(scope="module")
@@ -40,29 +36,6 @@ def broker() -> Iterator[LocalKafka]:
     # Records have old timestamps, also in topics that are made again.
     with LocalKafka(config={"log.retention.ms": -1}) as kafka:
         yield kafka
-
-
-def new_topic(broker: LocalKafka, partitions: int = 1, **config: object) -> str:
-    return topic_for_old_records(broker, next(names), partitions, **config)
-
-
-def write(broker: LocalKafka, topic: str, *counts: int, of: Producer | None = None) -> None:
-    """So many records into each partition, a millisecond apart."""
-    of = of or producer(broker)
-    for partition, count in enumerate(counts):
-        for number in range(count):
-            of.produce(topic, b"%d" % number, partition=partition, timestamp=NOON_MS + number, headers=[("a", b"1")])
-    assert of.flush(DEADLINE_S) == 0
-
-
-def written(broker: LocalKafka, *counts: int, **config: object) -> str:
-    name = new_topic(broker, len(counts), **config)
-    write(broker, name, *counts)
-    return name
-
-
-def by_partition(name: str, *values: int) -> str:
-    return json.dumps({name: {str(number): value for number, value in enumerate(values)}})
 
 
 # --- the same as Spark's source ---------------------------------------------------------------------------------------
@@ -267,16 +240,9 @@ def test_a_topic_that_begins_to_match_the_pattern_is_read_from_its_start(
 @pytest.mark.long
 def test_records_that_are_deleted_before_they_are_read(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
     name = written(broker, 10)
-    gates = {"true": Gate(0), "false": Gate(0)}
-    frames = {
-        fail: stream(both, PYKAFKA, broker, subscribe=name, startingOffsets="earliest", failOnDataLoss=fail)
-        for fail in gates
-    }
-    with (
-        running(frames["true"], tmp_path / "true", Read(after=gates["true"])) as strict,
-        running(frames["false"], tmp_path / "false", Read(after=gates["false"])) as lenient,
-    ):
-        with gates["true"], gates["false"]:
+    options = {"subscribe": name, "startingOffsets": "earliest"}
+    with both_ways(both, broker, tmp_path, lambda: Gate(0), **options) as (strict, lenient):
+        with strict.after, lenient.after:
             write(broker, name, 90)
             delete_records(broker, name, 60)
         error = strict.error()
@@ -284,7 +250,7 @@ def test_records_that_are_deleted_before_they_are_read(both: SparkSession, broke
         assert (error.topic, error.first, error.end, error.cause) == (name, 10, 60, "deleted")
         assert places(lenient.catch_up()) == [(0, n) for n in (*range(10), *range(60, 100))]
     # It goes on with what is left when the user says so.
-    read_now(frames["false"], tmp_path / "true", strict)
+    read_now(stream(both, PYKAFKA, broker, **options, failOnDataLoss="false"), tmp_path / "true", strict)
     assert strict.rows == lenient.rows
 
 
@@ -292,8 +258,7 @@ def test_records_that_are_deleted_before_they_are_read(both: SparkSession, broke
 def test_a_topic_that_is_deleted(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
     deleted, stays = written(broker, 10, 10), written(broker, 10)
     options = {"subscribe": f"{deleted},{stays}", "startingOffsets": "earliest"}
-    strictly, leniently = (stream(both, PYKAFKA, broker, **options, failOnDataLoss=fail) for fail in ("true", "false"))
-    with running(strictly, tmp_path / "true") as strict, running(leniently, tmp_path / "false") as lenient:
+    with both_ways(both, broker, tmp_path, **options) as (strict, lenient):
         assert len(strict.catch_up()) == len(lenient.catch_up()) == 30
         delete_topic(broker, deleted)
         error = strict.error()
@@ -304,8 +269,7 @@ def test_a_topic_that_is_deleted(both: SparkSession, broker: LocalKafka, tmp_pat
         broker.create_topic(deleted, 1)
         write(broker, deleted, 7)
         wait_until(lambda: len(lenient.catch_up()) == 42, DEADLINE_S, "the new topic is read")
-    (entry,) = logged(tmp_path / "false")[-1:]
-    assert entry == {deleted: {"0": 7}, stays: {"0": 15}}
+    assert logged(tmp_path / "false")[-1] == {deleted: {"0": 7}, stays: {"0": 15}}
 
 
 @pytest.mark.long
@@ -341,14 +305,9 @@ def test_a_checkpoint_without_a_topic_goes_on_with_the_next_one(
 def test_topics_that_are_created_again(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
     """With fewer, as many, and more records than the stream has read."""
     counts = {written(broker, 10): count for count in (3, 10, 30)}
-    gates = {"true": Gate(0), "false": Gate(0)}
     options = {"subscribe": ",".join(counts), "startingOffsets": "earliest"}
-    frames = {fail: stream(both, PYKAFKA, broker, **options, failOnDataLoss=fail) for fail in gates}
-    with (
-        running(frames["true"], tmp_path / "true", Read(after=gates["true"])) as strict,
-        running(frames["false"], tmp_path / "false", Read(after=gates["false"])) as lenient,
-    ):
-        with gates["true"], gates["false"]:
+    with both_ways(both, broker, tmp_path, lambda: Gate(0), **options) as (strict, lenient):
+        with strict.after, lenient.after:
             for name, count in counts.items():
                 delete_topic(broker, name)
                 broker.create_topic(name, 1)
@@ -363,24 +322,24 @@ def test_topics_that_are_created_again(both: SparkSession, broker: LocalKafka, t
     assert len(old) == 30
     assert steps == [[]]
     assert sorted((row.topic, row.offset) for row in new) == sorted(itertools.chain(*again))
-    assert len(read_now(frames["false"], tmp_path / "false", lenient).rows) == 73
+    frame = stream(both, PYKAFKA, broker, **options, failOnDataLoss="false")
+    assert len(read_now(frame, tmp_path / "false", lenient).rows) == 73
 
 
 # --- a checkpoint goes from one source to the other -------------------------------------------------------------------
 
 
-class Failed(Exception):
-    """What a micro-batch fails with after its rows were taken."""
-
-
-def fail_in(number: int) -> Callable[[int], None]:
-    """Fail once in this micro-batch, which Spark has logged and not committed."""
+def fail_in(frame: DataFrame, checkpoint: Path, read: Read, number: int = 0) -> None:
+    """Run until this micro-batch, whose rows are taken, which Spark has logged and not committed."""
 
     def fail(found: int) -> None:
         if found == number:
-            raise Failed
+            raise ValueError("this micro-batch fails")
 
-    return fail
+    read.after = fail
+    with running(frame, checkpoint, read), pytest.raises(PySparkException):
+        read.finish()
+    read.after = lambda number: None
 
 
 @pytest.mark.parametrize("first", [PYKAFKA, pytest.param(JVM, marks=pytest.mark.long)])
@@ -420,13 +379,10 @@ def test_a_micro_batch_begun_by_one_source_is_finished_by_the_other(
         for source in (first, second)
     )
     for number, frame in enumerate([ours, others, ours]):
-        read.after = fail_in(number)
-        with running(frame, tmp_path, read), pytest.raises(PySparkException):
-            read.finish()
+        fail_in(frame, tmp_path, read, number)
         assert committed(tmp_path) == list(range(number))
         assert len(logged(tmp_path)) == number + 1
         write(broker, name, 10)
-    read.after = lambda number: None
     read_now(others, tmp_path, read)
     assert Counter(places(read.rows)) == Counter([(0, n) for n in range(80)] + [(1, n) for n in range(20)])
 
@@ -438,12 +394,10 @@ def test_rows_behind_a_first_micro_batch_that_fails_are_read(
     """The latest offsets are others when Spark asks again where the stream begins."""
     name = written(broker, 50, 20)
     frame = stream(both, PYKAFKA, broker, subscribe=name)
-    read = Read(after=fail_in(0))
+    read = Read()
     for _ in range(3):
-        with running(frame, tmp_path, read), pytest.raises(PySparkException):
-            read.finish()
+        fail_in(frame, tmp_path, read)
         write(broker, name, 10, 5)
-    read.after = lambda number: None
     with running(frame, tmp_path, read):
         assert places(read.catch_up()) == [(0, n) for n in range(50, 80)] + [(1, n) for n in range(20, 35)]
     assert logged(tmp_path)[0] == {name: {"0": 50, "1": 20}}
@@ -456,12 +410,10 @@ def test_a_first_micro_batch_that_fails_and_would_begin_later(
     """The first record that is new enough came later than older ones, which came after the stream began."""
     name = written(broker, 10)
     since = {"startingTimestamp": str(NOON_MS + 1_000), "startingOffsetsByTimestampStrategy": "latest"}
-    read = Read(after=fail_in(0))
+    read = Read()
     frame = stream(both, PYKAFKA, broker, subscribe=name, **since)
-    with running(frame, tmp_path, read), pytest.raises(PySparkException):
-        read.finish()
+    fail_in(frame, tmp_path, read)
     write(broker, name, 1_100)
-    read.after = lambda number: None
     with running(frame, tmp_path, read):
         assert places(read.catch_up()) == [(0, n) for n in range(10, 1_110)]
 
@@ -472,9 +424,7 @@ def test_a_first_micro_batch_that_fails_and_whose_records_are_deleted(
 ) -> None:
     name = written(broker, 10)
     frame = stream(both, PYKAFKA, broker, subscribe=name, startingOffsets="earliest")
-    read = Read(after=fail_in(0))
-    with running(frame, tmp_path, read), pytest.raises(PySparkException):
-        read.finish()
+    fail_in(frame, tmp_path, Read())
     write(broker, name, 10)
     delete_records(broker, name, 12)
     with running(frame, tmp_path, Read()) as again:
@@ -579,9 +529,8 @@ def test_a_user_gets_the_error_behind_sparks(both: SparkSession, broker: LocalKa
             ({"subscribe": name, "maxOffsetPerTrigger": "2"}, UnknownOption, "Did you mean 'maxOffsetsPerTrigger'"),
         ]
     ):
-        with pytest.raises(PySparkException) as failure:
-            read_now(stream(both, PYKAFKA, broker, **options), tmp_path / str(number))
-        error = kafka_sink.error_of(failure.value)
-        assert isinstance(error, expected), failure.value
+        frame = stream(both, PYKAFKA, broker, **options)
+        error = error_of(lambda frame=frame, number=number: read_now(frame, tmp_path / str(number)))  # type: ignore[misc]
+        assert isinstance(error, expected), error
         assert words in str(error)
         assert "the records stay in Kafka" in str(error)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-import os
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,13 +22,10 @@ import broker_admin
 import kafka_sink.cli.verify
 from broker_admin import delete_records, delete_topic
 from committed_rows import read
-from exactly_once_runs import ALL_ONCE, FILES, MICRO_BATCHES, ROWS_A_FILE, go_on, incoming, kill_at
+from exactly_once_runs import ALL_ONCE, FILES, MICRO_BATCHES, ROWS_A_FILE, go_on, incoming, is_unrecorded, kill_at
 from here import Here
 from kafka_sink.broker import LocalKafka
-from kafka_sink.options.config import sink_config
-from kafka_sink.verification.cluster import Cluster
-from read_back import read_topic
-from spark_writes import finish, pykafka, start
+from spark_writes import finish, pykafka, start, with_conf
 from variants import variants
 
 DEADLINE_S = 60
@@ -272,24 +268,17 @@ def test_a_path_that_cannot_be_a_folder_fails_the_write_before_any_row(here: Her
     for path, said in ((here.folder / "file" / "in", "ReceiptsPathUnusable"), ("relative/path", "an absolute path")):
         with pytest.raises(PySparkException, match=said):
             write(rows(here.spark, 10), here.kafka, name, path)
-    assert read_count(here.kafka, name) == 0
-
-
-def read_count(kafka: LocalKafka, topic: str) -> int:
-    return sum(1 for _ in read_topic(kafka.bootstrap_servers, topic, DEADLINE_S))
+    assert here.records(name) == []
 
 
 @pytest.mark.long
 def test_a_path_of_the_conf_is_brought_to_the_driver_by_the_tasks(here: Here) -> None:
     folder = here.folder / "receipts"
     incoming(here.folder / "incoming")
-    here.spark.conf.set("spark.pykafka.receiptsPath", str(folder))
-    try:
+    with with_conf(here.spark, "spark.pykafka.receiptsPath", str(folder)):
         for guarantee in ("at-least-once", "exactly-once"):
             writer = pykafka(rows(here.spark, 50).write.mode("append"), here.kafka, here.topic(1, KEPT))
             writer.option("deliveryGuarantee", guarantee).save()
-    finally:
-        here.spark.conf.unset("spark.pykafka.receiptsPath")
     assert verify(folder, here.kafka).status == EQUAL
     assert kafka_sink.receipts(here.spark, str(folder)).select("query_id").distinct().count() == 2
 
@@ -299,16 +288,13 @@ def test_at_least_once_goes_on_without_a_receipt_that_cannot_be_written(here: He
     """... as its rows are in Kafka; exactly-once, of which nothing is visible yet, does not."""
     name = here.topic(1, KEPT)
     (here.folder / "file").write_text("")
-    here.spark.conf.set("spark.pykafka.receiptsPath", str(here.folder / "file"))
-    try:
+    with with_conf(here.spark, "spark.pykafka.receiptsPath", str(here.folder / "file")):
         here.save(rows(here.spark, 10), name)
-        assert read_count(here.kafka, name) == 10
+        assert len(here.records(name)) == 10
         with pytest.raises(Exception, match="ReceiptNotWritten"):
             writer = pykafka(rows(here.spark, 10).write.mode("append"), here.kafka, name)
             writer.option("deliveryGuarantee", "exactly-once").save()
-    finally:
-        here.spark.conf.unset("spark.pykafka.receiptsPath")
-    assert read_count(here.kafka, name) == 10
+    assert len(here.records(name)) == 10
 
 
 @pytest.mark.chaos
@@ -345,8 +331,7 @@ def test_a_replay_of_at_least_once_replaces_its_own(here: Here) -> None:
     stream(here.spark, here.kafka, name, here.folder)
     last = files(folder)[-1]
     before = pq.ParquetFile(last).read()
-    for commit in (here.folder / "checkpoint" / "commits").glob(f"*{MICRO_BATCHES - 1}*"):
-        os.remove(commit)
+    is_unrecorded(here.folder)
     stream(here.spark, here.kafka, name, here.folder)
     after = pq.ParquetFile(last).read()
     assert len(files(folder)) == MICRO_BATCHES
@@ -366,17 +351,6 @@ def test_the_same_version_again_leaves_its_receipt(here: Here) -> None:
     assert sorted(map(tuple, found.collect())) == expected
     # Versions may leave numbers out.
     assert verify(folder, here.kafka).status == EQUAL
-
-
-def test_what_the_brokers_say_of_topics(kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    kept, deleted = topic(2, {"cleanup.policy": "compact,delete"}), topic(1)
-    config = sink_config({"kafka.bootstrap.servers": kafka.bootstrap_servers})
-    with closing(Cluster(config.producer)) as cluster:
-        found = cluster.topics([deleted, "nowhere", kept])
-    assert {name: (each.partition_count, each.is_compacted) for name, each in found.items()} == {
-        kept: (2, True), deleted: (1, False),
-    }  # fmt: skip
-    assert len({each.topic_id for each in found.values()} - {None}) == 2
 
 
 def test_the_cluster_must_be_told_and_be_there(kafka: LocalKafka, tmp_path: Path) -> None:

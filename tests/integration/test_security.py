@@ -25,7 +25,6 @@ from pyspark.sql import SparkSession
 import kafka_sink
 from applications import told_by
 from broker_admin import producer, send
-from careless_broker import careless_java
 from certificates import Authority, Identity
 from code_blocks import run_python
 from committed_rows import read_values
@@ -64,6 +63,7 @@ from secure_kafka import (
     Acl,
     SecureKafka,
     add_scram_users,
+    careless_java,
     keys_of,
     quoted,
     secure_kafka,

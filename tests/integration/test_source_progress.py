@@ -18,6 +18,7 @@ from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import check, stuck, transactions
 from kafka_sink.doctor import worker_start
 from kafka_sink.doctor.report import Status
+from stream_reads import copy_all
 from variants import variants
 from waiting import wait_until
 
@@ -27,18 +28,6 @@ def session(both: SparkSession) -> SparkSession:
     return both.newSession()
 
 
-def copy_all(
-    session: SparkSession, kafka: LocalKafka, source: str, read_topic: str, write_topic: str, checkpoint: Path
-) -> None:
-    """Copy what is there, exactly once, in a stream that ends."""
-    servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
-    reads = {"subscribe": read_topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "20"}
-    rows = session.readStream.format(source).options(**servers, **reads).load().select("value")
-    writes = {"topic": write_topic, "deliveryGuarantee": "exactly-once", "checkpointLocation": str(checkpoint)}
-    query = rows.writeStream.format("pykafka").options(**servers, **writes).trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
-
-
 def state_of(folder: Path) -> dict[Path, tuple[int, bytes]]:
     return {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in folder.rglob("*") if file.is_file()}
 
@@ -46,18 +35,13 @@ def state_of(folder: Path) -> dict[Path, tuple[int, bytes]]:
 @pytest.mark.parametrize("source", variants(PYKAFKA, JVM))
 @pytest.mark.parametrize("format_version", variants("1", "2"))
 def test_status_tells_how_far_a_stream_is(
-    session: SparkSession,
-    kafka: LocalKafka,
-    topic: Callable[..., str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    source: str,
-    format_version: str,
-) -> None:
+    session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], source: str, format_version: str,
+) -> None:  # fmt: skip
     read_topic, write_topic = topic(2), topic(1)
     session.conf.set("spark.sql.streaming.offsetLog.formatVersion", format_version)
     produce(kafka, read_topic, 30, 20)
-    copy_all(session, kafka, source, read_topic, write_topic, tmp_path / "checkpoint")
+    copy_all(session, source, kafka, read_topic, write_topic, tmp_path / "checkpoint")
     replaced = {"localhost:9092": kafka.bootstrap_servers, "/data/checkpoints/orders": str(tmp_path / "checkpoint")}
     line = words_of("docs/operations.md", "How far is the source?", 0, replaced)[2:]
 
@@ -92,17 +76,13 @@ def test_status_tells_how_far_a_stream_is(
 
 @pytest.mark.long
 def test_a_stream_that_is_stuck_is_told_why(
-    session: SparkSession,
-    kafka: LocalKafka,
-    topic: Callable[..., str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """One symptom after the other comes to a stream, and goes."""
     read_topic, write_topic, checkpoint = topic(2), topic(1), tmp_path / "checkpoint"
     produce(kafka, read_topic, 30, 20)
-    copy_all(session, kafka, PYKAFKA, read_topic, write_topic, checkpoint)
+    copy_all(session, PYKAFKA, kafka, read_topic, write_topic, checkpoint)
     replaced = {
         "localhost:9092": kafka.bootstrap_servers, "/data/checkpoints/orders": str(checkpoint),
         "orders-upper": write_topic,
@@ -179,7 +159,7 @@ def test_a_stream_that_waits_for_a_broker(
         kafka.create_topic("read", 3)
         kafka.create_topic("write", 1, 2)
         produce(kafka, "read", 10, 10, 10)
-        copy_all(session, kafka, PYKAFKA, "read", "write", tmp_path / "checkpoint")
+        copy_all(session, PYKAFKA, kafka, "read", "write", tmp_path / "checkpoint")
         kafka.kill(next(node for node in (2, 3) if node != leader(kafka, "write", 0)))
         line = ["--bootstrap-servers", kafka.bootstrap_servers, "--checkpoint", str(tmp_path / "checkpoint")]
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from applications import DEADLINE_S, run_application, told_by
+from apps import ROWS, SLOTS
 from broker_admin import produce
-from committed_rows import held_back, read
+from committed_rows import held_back, open_transactions, read
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors.exhaustion import PATIENCE_MS
 from read_back import read_topic
@@ -188,3 +189,52 @@ def test_nothing_that_spark_leaves_behind_shows_a_secret(tmp_path: Path) -> None
     left = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.stat().st_size > 10_000 for path in left if event_log in path.parents)
     assert not [path for path in left if CANARY.encode() in path.read_bytes()]
+
+
+# --- a stage that runs again in the midst of an exactly-once write ----------------------------------------------------
+
+DELETED, GONE = "shuffle files deleted", "executor decommissioned"
+LOCAL = "spark.master=local[2,4]"
+CLUSTER = ("spark.master=local-cluster[2,1,1024]", "spark.executor.memory=512m")
+DECOMMISSION = (
+    *CLUSTER, "spark.decommission.enabled=true", "spark.storage.decommission.enabled=true",
+    "spark.storage.decommission.shuffleBlocks.enabled=true",
+)  # fmt: skip
+# A second attempt took over what the first had prepared, or the first was fenced before that.
+REPLACED = "AttemptReplaced"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("fault", "how", "conf", "error"),
+    [
+        pytest.param(DELETED, "batch", (LOCAL,), REPLACED, id="batch"),
+        pytest.param(DELETED, "stream", (LOCAL,), REPLACED, id="stream"),
+        pytest.param(DELETED, "batch", (LOCAL, "spark.sql.adaptive.enabled=false"), REPLACED, id="without AQE"),
+        pytest.param(
+            DELETED, "batch", (LOCAL, "spark.stage.maxConsecutiveAttempts=1"),
+            "has failed the maximum allowable number of times: 1", id="no second attempt",
+        ),
+        pytest.param(
+            "worker killed", "barrier", ("spark.master=local[4,4]",),
+            "Could not recover from a failed barrier ResultStage", id="barrier",
+        ),
+        pytest.param("executor killed", "batch", CLUSTER, REPLACED, id="executor killed"),
+        pytest.param(GONE, "batch", DECOMMISSION, REPLACED, id="executor decommissioned"),
+        pytest.param(GONE, "stream", DECOMMISSION, REPLACED, id="executor decommissioned under a stream"),
+    ],
+)  # fmt: skip
+def test_each_row_is_there_once_at_the_latest_when_the_write_was_repeated(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path,
+    fault: str, how: str, conf: tuple[str, ...], error: str,
+) -> None:  # fmt: skip
+    name = topic(3)
+    # Of some starts of JVMs, on a machine that is busy.
+    where = kafka.bootstrap_servers, name, fault, tmp_path
+    told = told_by("apps.py", "stage_again", *where, how, *conf, deadline_s=800)
+    assert len(told["errors"]) <= 1 and all(error in each for each in told["errors"]), told
+    # An executor that is decommissioned ends its tasks first.
+    assert sum(told["attempts"]) >= SLOTS + (fault != GONE), told
+    assert read(kafka, name) == Counter(range(ROWS))
+    assert open_transactions(kafka, name) == []

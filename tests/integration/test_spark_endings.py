@@ -11,6 +11,7 @@ import concurrent.futures
 import os
 import signal
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from kafka.partitioner.default import murmur2
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -40,6 +42,7 @@ from spark_writes import (
     save,
     start,
     wait_for_rows,
+    with_conf,
 )
 from variants import variants
 from waiting import wait_until
@@ -121,16 +124,6 @@ def test_rows_name_50_topics(here: Here) -> None:
 
 
 @pytest.mark.long
-def test_a_micro_batch_without_rows_left_is_recorded_and_writes_nothing(here: Here) -> None:
-    name = here.topic(1)
-    source = here.arriving(here.numbers(10), here.numbers(10, first=100))
-    query = here.start(source.where("bigint(value) >= 100"), name)
-    finish(query)
-    assert query.lastProgress["batchId"] == 1
-    assert here.numbers_in(name) == list(range(100, 110))
-
-
-@pytest.mark.long
 def test_two_queries_with_different_options_in_one_application(here: Here) -> None:
     """... share the workers, and a third with a wrong option ends without them."""
     of_jvm, of_librdkafka = here.topic(7), here.topic(7)
@@ -144,8 +137,9 @@ def test_two_queries_with_different_options_in_one_application(here: Here) -> No
         finish(query)
     with pytest.raises(PySparkException, match=r"kafka_sink\.errors\.InvalidOption.*'kafka\.compression\.type'"):
         finish(wrong)
-    assert places(here.kafka, of_jvm) == {b"%d" % n: jvm_partition(b"%d" % n, 7) for n in range(500)}
-    assert places(here.kafka, of_librdkafka) == {b"%d" % n: librdkafka_partition(b"%d" % n, 7) for n in range(500)}
+    keys = [b"%d" % n for n in range(500)]
+    assert places(here.kafka, of_jvm) == {key: (murmur2(key) & 0x7FFFFFFF) % 7 for key in keys}
+    assert places(here.kafka, of_librdkafka) == {key: zlib.crc32(key) % 7 for key in keys}
 
 
 def places(kafka: LocalKafka, topic: str) -> dict[bytes, int]:
@@ -153,18 +147,6 @@ def places(kafka: LocalKafka, topic: str) -> dict[bytes, int]:
     got = [(record.key or b"", partition) for partition, _, record in read_topic(kafka.bootstrap_servers, topic, 60)]
     assert len(dict(got)) == len(got)
     return dict(got)
-
-
-def jvm_partition(key: bytes, count: int) -> int:
-    from kafka.partitioner.default import murmur2
-
-    return int(murmur2(key) & 0x7FFFFFFF) % count
-
-
-def librdkafka_partition(key: bytes, count: int) -> int:
-    import zlib
-
-    return zlib.crc32(key) % count
 
 
 # --- it is ended from outside, in mid-write ---------------------------------------------------------------------------
@@ -331,16 +313,6 @@ def test_a_topic_that_is_deleted_in_mid_write_is_an_error_in_time(here: Here, ma
 
 
 @pytest.mark.long
-def test_a_worker_whose_connections_the_broker_ended_while_it_was_idle_writes_on(spark: SparkSession) -> None:
-    with LocalKafka(config={"connections.max.idle.ms": 2_000}) as kafka:
-        kafka.create_topic("idle", 1)
-        save(numbers(spark, ROWS), kafka, "idle", client_id="idle")
-        wait_until(lambda: not connections_to(kafka.bootstrap_servers), DEADLINE_S, "idle connections end")
-        save(numbers(spark, ROWS), kafka, "idle", client_id="idle")
-        assert numbers_in(kafka, "idle") == [*range(ROWS), *range(ROWS)]
-
-
-@pytest.mark.long
 def test_workers_that_spark_ends_after_a_minute_without_a_task_are_replaced(here: Here) -> None:
     name = here.topic(1)
     before = connections_to(here.servers)
@@ -406,13 +378,10 @@ def test_a_micro_batch_query_beside_a_continuous_one_is_taken_for_what_it_is(her
 def test_a_continuous_trigger_without_a_checkpoint_option_ends_by_sparks_limit(here: Here) -> None:
     """The commit of the first epoch is refused, which Spark only logs; those after it queue up behind."""
     name, limit = here.topic(1), "spark.sql.streaming.continuous.epochBacklogQueueSize"
-    here.spark.conf.set(limit, "2")
-    try:
+    with with_conf(here.spark, limit, "2"):
         query = pykafka(rate(here.spark).writeStream, here.kafka, name).trigger(continuous="100 milliseconds").start()
         with pytest.raises(PySparkException, match="queue has exceeded its maximum"):
             finish(query)
-    finally:
-        here.spark.conf.unset(limit)
     assert end_offset(here.kafka, name) == 0
 
 
@@ -422,12 +391,9 @@ def test_real_time_mode_is_refused_by_spark(here: Here) -> None:
     writer = writer.option("checkpointLocation", str(here.folder / "checkpoint")).trigger(realTime="5 minutes")
     with pytest.raises(PySparkException, match=r"PythonTable is not in the sink allowlist for Real-Time Mode"):
         writer.start()
-    here.spark.conf.set(check, "false")
-    try:
-        with pytest.raises(PySparkException, match="Sink pykafka does not support async progress tracking"):
-            writer.start()
-    finally:
-        here.spark.conf.unset(check)
+    refused = pytest.raises(PySparkException, match="Sink pykafka does not support async progress tracking")
+    with with_conf(here.spark, check, "false"), refused:
+        writer.start()
     assert end_offset(here.kafka, name) == 0
 
 

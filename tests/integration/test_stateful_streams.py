@@ -9,22 +9,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor
 
 from committed_rows import read_values
+from exactly_once_runs import is_unrecorded
 from kafka_sink.broker import LocalKafka
-from spark_writes import DEADLINE_S, finish, pykafka
+from spark_writes import DEADLINE_S, finish, pykafka, with_conf
 from waiting import wait_until
 
 pytestmark = pytest.mark.long
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-SCHEMA = "value STRING"
 
 
 class Counting(StatefulProcessor):
@@ -39,36 +38,20 @@ class Counting(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
         before = self.state.get()[0] if self.state.exists() else 0
-        count = before + sum(self.rows_of(each) for each in rows)
+        count = before + sum(1 for _ in rows)
         self.state.update((count,))
         # Either is of the micro-batch: a replay has to find the same.
         of_rows = self.time_mode == "eventTime"
         now = timerValues.getCurrentWatermarkInMs() if of_rows else timerValues.getCurrentProcessingTimeInMs()
         self.handle.registerTimer(now + 1_000)
-        yield self.row(f"{key[0]}: {count} at {now}")
+        yield Row(value=f"{key[0]}: {count} at {now}")
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:
         (count,) = self.state.get()
-        yield self.row(f"{key[0]}: {count} in the end")
+        yield Row(value=f"{key[0]}: {count} in the end")
 
     def close(self) -> None:
         pass
-
-    def rows_of(self, rows: Any) -> int:
-        return 1
-
-    def row(self, value: str) -> Any:
-        return Row(value=value)
-
-
-class CountingFrames(Counting):
-    """The same with pandas."""
-
-    def rows_of(self, rows: Any) -> int:
-        return len(rows)
-
-    def row(self, value: str) -> Any:
-        return pd.DataFrame({"value": [value]})
 
 
 def add_file(incoming: Path, number: int, *rows: str) -> None:
@@ -79,30 +62,17 @@ def add_file(incoming: Path, number: int, *rows: str) -> None:
     os.utime(file, (number, number))
 
 
-def drop_last_commit(checkpoint: Path) -> None:
-    """As if the driver had been killed before Spark recorded its last micro-batch."""
-    commits = checkpoint / "commits"
-    last = max((file for file in commits.iterdir() if file.name.isdecimal()), key=lambda file: int(file.name))
-    last.unlink()
-    (commits / f".{last.name}.crc").unlink(missing_ok=True)
-
-
 @pytest.fixture
 def rocksdb(spark: SparkSession) -> Iterator[SparkSession]:
-    spark.conf.set(PROVIDER, ROCKSDB)
-    try:
+    with with_conf(spark, PROVIDER, ROCKSDB):
         yield spark
-    finally:
-        spark.conf.unset(PROVIDER)
 
 
-def counted(spark: SparkSession, incoming: Path, call: str, time_mode: str) -> DataFrame:
-    processor = CountingFrames(time_mode) if call == "transformWithStateInPandas" else Counting(time_mode)
+def counted(spark: SparkSession, incoming: Path, time_mode: str) -> DataFrame:
     rows = spark.readStream.schema("key STRING, time TIMESTAMP").option("maxFilesPerTrigger", 1).json(str(incoming))
     if time_mode == "eventTime":
         rows = rows.withWatermark("time", "1 second")
-    frame: DataFrame = getattr(rows.groupBy("key"), call)(processor, SCHEMA, "append", time_mode)
-    return frame
+    return rows.groupBy("key").transformWithState(Counting(time_mode), "value STRING", "append", time_mode)
 
 
 @pytest.fixture
@@ -114,21 +84,14 @@ def work(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("call", "guarantee"),
-    [
-        ("transformWithState", "exactly-once"),
-        pytest.param("transformWithState", "at-least-once", marks=pytest.mark.long),
-        pytest.param("transformWithStateInPandas", "exactly-once", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
 def test_rows_and_timers_of_event_time_are_written_and_a_replay_gives_the_same(
-    rocksdb: SparkSession, kafka: LocalKafka, topic: Callable[..., str], work: Path, call: str, guarantee: str
+    rocksdb: SparkSession, kafka: LocalKafka, topic: Callable[..., str], work: Path, guarantee: str
 ) -> None:
     name, checkpoint = topic(2), work / "checkpoint"
 
     def run() -> Counter[bytes]:
-        writer = pykafka(counted(rocksdb, work / "incoming", call, "eventTime").writeStream, kafka, name)
+        writer = pykafka(counted(rocksdb, work / "incoming", "eventTime").writeStream, kafka, name)
         writer = writer.option("checkpointLocation", str(checkpoint)).option("deliveryGuarantee", guarantee)
         finish(writer.trigger(availableNow=True).start())
         return read_values(kafka, name)
@@ -138,7 +101,7 @@ def test_rows_and_timers_of_event_time_are_written_and_a_replay_gives_the_same(
     assert counts == Counter([b"a: 2", b"b: 1", b"c: 2", b"a: 2 in the end", b"b: 1 in the end", b"c: 2 in the end"])
     # The timer of c expired in a third micro-batch, which has no rows of the source.
     assert sorted(int(file.name) for file in (checkpoint / "commits").glob("[0-9]*")) == [0, 1, 2]
-    drop_last_commit(checkpoint)
+    is_unrecorded(work)
     again = run()
     assert again.keys() == written.keys()
     assert (again == written) is (guarantee == "exactly-once")
@@ -150,9 +113,7 @@ def test_a_replay_has_the_processing_time_of_its_micro_batch(
     name, checkpoint = topic(2), work / "checkpoint"
 
     def run() -> Counter[bytes]:
-        writer = pykafka(
-            counted(rocksdb, work / "incoming", "transformWithState", "processingTime").writeStream, kafka, name
-        )
+        writer = pykafka(counted(rocksdb, work / "incoming", "processingTime").writeStream, kafka, name)
         writer = writer.option("checkpointLocation", str(checkpoint)).option("deliveryGuarantee", "exactly-once")
         query = writer.trigger(processingTime="1 hour").start()
         try:
@@ -166,7 +127,7 @@ def test_a_replay_has_the_processing_time_of_its_micro_batch(
 
     written = run()
     assert Counter(value.partition(b" at ")[0] for value in written.elements()) == Counter([b"a: 2", b"b: 1"])
-    drop_last_commit(checkpoint)
+    is_unrecorded(work)
     assert run() == written
 
 

@@ -7,8 +7,11 @@ import contextlib
 import json
 import os
 import resource
+import shutil
+import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,12 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from confluent_kafka import Producer as TheirProducer
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
 import processes
-from kafka_reads import frame, options_of
+from broker_admin import send
+from kafka_reads import JVM, add_jvm_source, frame, options_of
 from kafka_sink import kept
 from kafka_sink.kafka.client import Producer
 from kafka_sink.options.config import complete, given_options
@@ -244,6 +250,176 @@ def secrets(canary: str, event_log: str, checkpoint: str) -> None:
         print(f"failed: {error}")
     print(query.lastProgress, query.status)
     query.explain(extended=True)
+
+
+# --- a read that is used again, in executors that have run no task of its first action --------------------------------
+
+
+def read_again(source: str, servers: str, facts: str, *topics: str) -> dict[str, object]:
+    """What later actions showed: a number of rows, or the name of our error. Each has a topic that is empty at first,
+    and gets two records before the later action."""
+    folder = tempfile.mkdtemp()  # in which Spark makes the folders of executors
+    conf = f"spark.local.dir={folder}", "spark.sql.shuffle.partitions=1", "spark.task.maxFailures=1"
+    spark, writer = session("local-cluster[2,1,1024]", *conf), TheirProducer({"bootstrap.servers": servers})
+    if source == JVM:
+        add_jvm_source(spark)
+    send(writer, facts, [b"first"])
+
+    def load(topic: str) -> DataFrame:
+        return frame(spark, source, servers, subscribe=topic)
+
+    def arrive(topic: str) -> None:
+        """Two records, and executors that know of no plan."""
+        for notes in list(Path(folder).rglob("pykafka-plans-*")):
+            shutil.rmtree(notes)
+        send(writer, topic, [b"0", b"1"])
+
+    def count_again(topic: str) -> int:
+        read = load(topic)
+        assert read.isEmpty()
+        arrive(topic)
+        return read.count()
+
+    def join_a_stream(topic: str) -> int:
+        """Each micro-batch sees the static side."""
+        static = load(topic).selectExpr("offset", "value AS name")
+        options = options_of(servers, {"subscribe": facts, "startingOffsets": "earliest"})
+        joined = spark.readStream.format(source).options(**options).load().select("partition").join(static)
+        seen: list[int] = []
+        stream = joined.writeStream.foreachBatch(lambda rows, _: seen.append(rows.count()))
+        query = stream.option("checkpointLocation", tempfile.mkdtemp(dir=folder)).start()
+        try:
+            query.processAllAvailable()
+            arrive(topic)
+            send(writer, facts, [b"later"])
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        return seen[-1]
+
+    def cache_and_explain_first(topic: str) -> int:
+        """Neither plans a read."""
+        read = load(topic).cache()
+        read.explain()
+        arrive(topic)
+        return read.count()
+
+    def let_spark_plan_each_query(topic: str) -> int:
+        """Spark hands filters to the source, and plans with them."""
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+        read = load(topic).where("offset >= 0")
+        try:
+            assert read.isEmpty()
+            arrive(topic)
+            return read.count()
+        finally:
+            spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+    actions = count_again, join_a_stream, cache_and_explain_first, let_spark_plan_each_query
+    return {act.__name__: result(lambda act=act, topic=topic: act(topic)) for act, topic in zip(actions, topics)}  # type: ignore[misc]  # noqa: B905
+
+
+# --- a stage that runs again ------------------------------------------------------------------------------------------
+
+ROWS, MAPS, SLOTS = 2_000, 2, 4
+MOST_RUNS = 3
+SECOND_ATTEMPT_S = 20
+MOST_OF_AN_ERROR = 1_000
+
+
+def delete_shuffle_files(folder: Path) -> None:
+    for file in (folder / "local").rglob("shuffle_*"):
+        file.unlink(missing_ok=True)
+
+
+def signal_executor(number: int) -> None:
+    """Send a signal to the nearest JVM above this process."""
+    found = os.getpid()
+    while Path(f"/proc/{found}/comm").read_text() != "java\n":
+        found = int(Path(f"/proc/{found}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(found, number)
+
+
+FAULTS: dict[str, Callable[[Path], None]] = {
+    "shuffle files deleted": delete_shuffle_files,
+    "executor killed": lambda folder: signal_executor(signal.SIGKILL),
+    # As Spark does to an executor whose host goes (spark.decommission.enabled).
+    "executor decommissioned": lambda folder: signal_executor(signal.SIGPWR),
+    "worker killed": lambda folder: os.kill(os.getpid(), signal.SIGKILL),
+}
+
+
+def reduced(frame: DataFrame, fault: str, folder: Path, *, barrier: bool) -> DataFrame:
+    """Return the same rows, in which the fault happens."""
+
+    def number_of_attempt(slot: int) -> int:
+        number = 0
+        while True:
+            try:
+                os.close(os.open(folder / f"attempt-{slot}-{number}", os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                number += 1
+            else:
+                return number
+
+    def in_reduce_stage(arrow_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        slot = context.partitionId()
+        attempt = number_of_attempt(slot)
+        rows = list(arrow_batches)
+        if (slot, attempt) == (1, 0):
+            FAULTS[fault](folder)
+        if (slot, attempt) == (0, 0):
+            end_s = time.monotonic() + SECOND_ATTEMPT_S
+            while not (folder / "attempt-0-1").exists() and time.monotonic() < end_s:
+                time.sleep(0.02)
+        yield from rows
+
+    return frame.mapInArrow(in_reduce_stage, frame.schema, barrier=barrier)
+
+
+def write_batch(spark: SparkSession, servers: str, topic: str, fault: str, folder: Path, *, barrier: bool) -> None:
+    rows = numbers(spark, ROWS, MAPS).repartition(SLOTS, "value")
+    writer = reduced(rows, fault, folder, barrier=barrier).write.mode("append")
+    pykafka(writer, servers, topic).options(**EXACTLY_ONCE, txnAppId=topic, txnVersion="0").save()
+
+
+def write_stream(spark: SparkSession, servers: str, topic: str, fault: str, folder: Path) -> None:
+    incoming = folder / "incoming"
+    if not incoming.exists():
+        numbers(spark, ROWS, MAPS).write.parquet(str(incoming))
+    rows = spark.readStream.schema("value STRING").parquet(str(incoming)).repartition(SLOTS, "value")
+    writer = reduced(rows, fault, folder, barrier=False).writeStream.trigger(availableNow=True)
+    writer = pykafka(writer, servers, topic).options(**EXACTLY_ONCE, checkpointLocation=str(folder / "checkpoint"))
+    writer.start().awaitTermination()
+
+
+def stage_again(servers: str, topic: str, fault: str, place: str, how: str, *conf: str) -> dict[str, object]:
+    """ROWS rows are shuffled, and the tasks of the reduce stage write them exactly-once, in SLOTS slots. The fault is
+    one of `FAULTS`. It happens once, in the first attempt of slot 1, after its rows have arrived. The first attempt of
+    slot 0 goes on when Spark has begun a second one, if it does. If the write fails, the same version is written again,
+    or the stream started again. `how`: batch, stream or barrier. The errors, and how many attempts each slot had."""
+    folder, errors = Path(place), []
+    # Executors of local-cluster have the driver's environment only where it is given to them.
+    environment = f"spark.executorEnv.PYTHONPATH={os.environ.get('PYTHONPATH', '')}"
+    spark = session("local", f"spark.local.dir={folder / 'local'}", environment, *conf)
+    kafka_sink.register(spark)
+    for _ in range(MOST_RUNS):
+        try:
+            if how == "stream":
+                write_stream(spark, servers, topic, fault, folder)
+            else:
+                write_batch(spark, servers, topic, fault, folder, barrier=how == "barrier")
+        except (PySparkException, Py4JJavaError) as failure:  # Spark's own error of a job is one of Py4J's
+            error = kafka_sink.error_of(failure)
+            errors.append(type(error).__name__ if error else str(failure)[:MOST_OF_AN_ERROR])
+        else:
+            break
+    attempts = [len(list(folder.glob(f"attempt-{slot}-*"))) for slot in range(SLOTS)]
+    return {"errors": errors, "attempts": attempts}
 
 
 def main(name: str, *arguments: str) -> None:

@@ -67,20 +67,10 @@ class Run:
     """
 
     def __init__(
-        self,
-        kafka: LocalKafka,
-        topic: str,
-        tmp_path: Path,
-        *arguments: str,
-        step: str = "",
-        kill: str = "",
-        holds: Sequence[str] = (),
-        checkpoint: str = "checkpoint",
-        name: str = "run",
-        hooked: bool = True,
-        package: Path | None = None,
-        app: str = APP,
-    ) -> None:
+        self, kafka: LocalKafka, topic: str, tmp_path: Path, *arguments: str, step: str = "", kill: str = "",
+        holds: Sequence[str] = (), checkpoint: str = "checkpoint", name: str = "run", hooked: bool = True,
+        package: Path | None = None, app: str = APP,
+    ) -> None:  # fmt: skip
         self._said = tmp_path / f"{name}.out"
         self._gates = {step: tmp_path / f"{name}-hold-{number}" for number, step in enumerate(holds)}
         for gate in self._gates.values():
@@ -186,14 +176,20 @@ def finish_run(
     spark: SparkSession, kafka: LocalKafka, topic: str, tmp_path: Path, *arguments: str, checkpoint: str = "checkpoint"
 ) -> tuple[int, str]:
     """As `run` without a hook, in a running Spark: this is another driver too, and takes a tenth of the time."""
-    folders = str(tmp_path / "incoming"), str(tmp_path / checkpoint)
-    parsed = exactly_once_app.parse([kafka.bootstrap_servers, topic, *folders, *arguments])
-    query = exactly_once_app.start(spark, parsed)
     try:
-        ended = query.awaitTermination(DEADLINE_S)
+        run_in(spark, kafka, topic, tmp_path / "incoming", tmp_path / checkpoint, *arguments)
     except StreamingQueryException as error:
         return 1, str(error)
+    return 0, ""
+
+
+def run_in(
+    spark: SparkSession, kafka: LocalKafka, topic: str, incoming: Path, checkpoint: object, *arguments: str
+) -> None:
+    """Run the stream to its end in a running Spark. Raises its error."""
+    parsed = exactly_once_app.parse([kafka.bootstrap_servers, topic, str(incoming), str(checkpoint), *arguments])
+    query = exactly_once_app.start(spark, parsed)
+    try:
+        assert query.awaitTermination(DEADLINE_S), "the query did not end in time"
     finally:
         query.stop()
-    assert ended, "the query did not end in time"
-    return 0, ""

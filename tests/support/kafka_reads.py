@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from chispa.schema_comparer import assert_schema_equality
+from confluent_kafka import Producer
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from broker_admin import producer
 from kafka_sink.broker import LocalKafka
 from kafka_sink.spark.source import KafkaDataSource
 from spark_jars import spark_jars
 
 PYKAFKA, JVM = "pykafka", "kafka"
+DEADLINE_S = 60
+NOON_MS = 1_714_564_800_000
+names = (f"reads-{number}" for number in itertools.count())
 # Of a topic: segments roll at a megabyte, and those before the last are compacted.
 COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.0001, "segment.bytes": 1024 * 1024}
 
@@ -23,10 +30,31 @@ def add_jvm_source(spark: SparkSession) -> None:
         spark.sql(f"ADD JAR '{jar}'")
 
 
-def topic_for_old_records(kafka: LocalKafka, name: str, partitions: int = 1, **config: object) -> str:
-    """Return the name of a new topic, whose retention takes no records with old timestamps."""
+def new_topic(kafka: LocalKafka, partitions: int = 1, **config: object) -> str:
+    """Return its name. Its retention takes no records with old timestamps."""
+    name = next(names)
     kafka.create_topic(name, partitions, config={"retention.ms": -1, **config})
     return name
+
+
+def write(kafka: LocalKafka, topic: str, *counts: int, of: Producer | None = None) -> None:
+    """So many numbers into each partition, a millisecond apart, with a header."""
+    of = of or producer(kafka)
+    for partition, count in enumerate(counts):
+        for number in range(count):
+            of.produce(topic, b"%d" % number, partition=partition, timestamp=NOON_MS + number, headers=[("a", b"1")])
+    assert of.flush(DEADLINE_S) == 0
+
+
+def written(kafka: LocalKafka, *counts: int) -> str:
+    name = new_topic(kafka, len(counts))
+    write(kafka, name, *counts)
+    return name
+
+
+def by_partition(name: str, *values: int) -> str:
+    """Offsets or times as an option has them."""
+    return json.dumps({name: {str(number): value for number, value in enumerate(values)}})
 
 
 def options_of(kafka: LocalKafka | str, options: Mapping[str, str]) -> dict[str, str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +26,8 @@ from confluent_kafka.admin import (
 )
 
 from certificates import Authority, Identity
-from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
+from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka, resolve
+from kafka_sink.broker.java import find_java
 from waiting import wait_until
 
 VERSIONS = (DEFAULT_KAFKA_VERSION, pytest.param("3.9.2", marks=pytest.mark.long))
@@ -33,15 +37,9 @@ CLIENT_SECRET = "client-canary"
 CA, OTHER_CA = Authority(), Authority("Another CA")
 # Listener: security protocol. Those of SSL differ in their certificates, and in asking the client for one.
 LISTENERS = {
-    "TLS": "SSL",
-    "MTLS": "SSL",
-    "EXPIRED": "SSL",
-    "ELSEWHERE": "SSL",
-    "SASL": "SASL_SSL",
-    "SHORT": "SASL_SSL",
-    "TOKENS": "SASL_SSL",
-    "BARE": "SASL_PLAINTEXT",
-}
+    **dict.fromkeys(("TLS", "MTLS", "EXPIRED", "ELSEWHERE"), "SSL"),
+    **dict.fromkeys(("SASL", "SHORT", "TOKENS"), "SASL_SSL"), "BARE": "SASL_PLAINTEXT",
+}  # fmt: skip
 MODULE = "org.apache.kafka.common.security"
 
 
@@ -173,8 +171,8 @@ def settings(**more: str) -> Mapping[str, str]:
     return named | authorizer | more
 
 
-def sasl_settings() -> dict[str, str]:
-    users = " ".join(f"user_{user}={quoted(password)}" for user, password in PASSWORDS.items())
+def sasl_settings(passwords: Mapping[str, str] = PASSWORDS) -> dict[str, str]:
+    users = " ".join(f"user_{user}={quoted(password)}" for user, password in passwords.items())
     return {
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
         "plain.sasl.jaas.config": f"{MODULE}.plain.PlainLoginModule required {users};",
@@ -200,3 +198,26 @@ def add_scram_users(admin: AdminClient, passwords: Mapping[str, str] = PASSWORDS
         ]
         for future in admin.alter_user_scram_credentials(upsertions).values():
             future.result(30)
+
+
+_SCRAM_CLASS = "org/apache/kafka/common/security/scram/internals/ScramMechanism.class"
+
+
+def careless_java(kafka_version: str, least: int, folder: Path) -> str:
+    """Return the JAVA_TOOL_OPTIONS of a broker that accepts SCRAM credentials with fewer iterations, and sends their
+    number to clients. An unchanged one neither stores nor offers such a credential (ScramControlManager,
+    ScramSaslServer): both read the minimum from a class, of which a changed copy in `folder` is loaded first."""
+    jars = resolve.resolve_jars(
+        resolve.KAFKA_VERSIONS[kafka_version],
+        resolve.default_cache_dir(os.environ),
+        lambda: [find_java(os.environ), "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())],
+    )
+    with zipfile.ZipFile(jars / f"org.apache.kafka_kafka-clients-{kafka_version}.jar") as archive:
+        compiled = archive.read(_SCRAM_CLASS)
+    # `sipush 4096`. Of the most (16,384) there is another one.
+    loads = b"\x11" + (4096).to_bytes(2, "big")
+    assert compiled.count(loads) == 2, "one for each mechanism"
+    target = folder / _SCRAM_CLASS
+    target.parent.mkdir(parents=True)
+    target.write_bytes(compiled.replace(loads, b"\x11" + least.to_bytes(2, "big")))
+    return f"-Xbootclasspath/a:{folder}"

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import kafka_sink
-from kafka_reads import options_of
+from kafka_reads import PYKAFKA, options_of, place
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import KafkaSinkError
 
@@ -66,10 +66,6 @@ class Read:
         raise AssertionError(f"no error: ended={ended}, {self.query.status}")
 
 
-def place(row: Row) -> tuple[str, int, int]:
-    return row["topic"], row["partition"], row["offset"]
-
-
 def places(rows: list[Row]) -> list[tuple[int, int]]:
     """The partition and the offset of each row."""
     return [(row["partition"], row["offset"]) for row in rows]
@@ -92,6 +88,30 @@ def read_now(frame: DataFrame, checkpoint: Path, into: Read | None = None) -> Re
     with running(frame, checkpoint, into, availableNow=True) as read:
         read.finish()
     return read
+
+
+@contextmanager
+def both_ways(
+    spark: SparkSession, kafka: LocalKafka, folder: Path, after: Callable[[], Callable[[int], None]] | None = None,
+    **options: str,
+) -> Iterator[tuple[Read, Read]]:  # fmt: skip
+    """Two streams that run, with failOnDataLoss true and false, and their checkpoints in the folders of these names.
+    `after()`: of each `Read`."""
+    frames = (stream(spark, PYKAFKA, kafka, **options, failOnDataLoss=fail) for fail in ("true", "false"))
+    strict, lenient = (Read(after=after()) if after else Read() for _ in range(2))
+    with running(next(frames), folder / "true", strict), running(next(frames), folder / "false", lenient):
+        yield strict, lenient
+
+
+def copy_all(
+    spark: SparkSession, source: str, kafka: LocalKafka, read_topic: str, write_topic: str, checkpoint: Path
+) -> None:
+    """Copy what is there, exactly-once and 20 rows a micro-batch, in a stream that ends. Raises its error."""
+    reads = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "20", "kafka.isolation.level": "read_committed"}
+    rows = stream(spark, source, kafka, subscribe=read_topic, **reads).select("value")
+    writes = {"topic": write_topic, "deliveryGuarantee": "exactly-once", "checkpointLocation": str(checkpoint)}
+    writer = rows.writeStream.format("pykafka").options(**options_of(kafka, writes))
+    assert writer.trigger(availableNow=True).start().awaitTermination(DEADLINE_S)
 
 
 def logged(checkpoint: Path) -> list[Offsets]:
