@@ -1,7 +1,5 @@
 """What modules here share: clusters, and sessions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """Bad rows with real Spark and a real broker: those that cannot be written, what is done about them, and what is not
 taken for one. Read back by confluent-kafka, as committed."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 from collections import Counter

@@ -1,8 +1,6 @@
 """Batch writes under `txnAppId` and `txnVersion`, with real Spark and a real broker: killed, run again, out of order,
 with other rows; and update mode, which comes through foreachBatch."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable

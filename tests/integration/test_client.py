@@ -1,8 +1,6 @@
 """Clients without Spark against real brokers: writes through what happens to brokers, what Java reads of each codec,
 and connections: one to each broker that is used, none to a bootstrap server, and no more than a quota allows."""
 
-from __future__ import annotations
-
 import base64
 import random
 import re

@@ -1,8 +1,6 @@
 """What each process of a query imports over Spark's own modules: a number of modules, and none that the step can do
 without. Modules are what a cold start takes; their time would depend on the machine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

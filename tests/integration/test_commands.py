@@ -1,7 +1,5 @@
 """The commands as a user and a script run them: real processes, a real broker, a terminal of 80 columns."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """Options from Spark's conf, and interceptors, with real Spark and a real broker; confluent-kafka reads back."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """createTopics on a real broker: the topic that a write makes, as another client describes it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

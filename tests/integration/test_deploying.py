@@ -4,8 +4,6 @@ The cluster's own Python has neither the package nor what it needs. The environm
 the tests' environment; the package itself is the wheel.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,8 +1,6 @@
 """Faults of real brokers, and what the doctor answers: where, at which step, what to do, in time; nothing where
 nothing is wrong. Peers that are no brokers: unit/doctor; faults of TLS and SASL: test_security.py."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import socket

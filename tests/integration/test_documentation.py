@@ -2,8 +2,6 @@
 and names are replaced. Elsewhere: what watches a write (test_monitoring.py), a secured cluster (test_security.py), the
 quick start (`make first-run`). That none is left out is tests/unit/test_code_blocks.py."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,8 +1,6 @@
 """Exactly-once with real Spark and a real broker: the application is killed at each step of the commit, started again,
 and read back by a consumer that sees what is committed."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 from collections import Counter

@@ -6,8 +6,6 @@ on one checkpoint; another query has an old one's name.
 Windows are reached by holding the process that runs a step of the commit (`exactly_once_runs.Run`).
 """
 
-from __future__ import annotations
-
 import re
 import signal
 from collections import Counter

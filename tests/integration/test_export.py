@@ -1,7 +1,5 @@
 """Exports and streams by one call, on a real Spark and a real broker; confluent-kafka says what is in the topics."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import defaultdict

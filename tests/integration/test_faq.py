@@ -1,8 +1,6 @@
 """What docs/faq.md and docs/mistakes.md say, where no other test shows it; the notebooks, from the first cell to the
 last, and a declarative pipeline, run by Spark's own `spark-pipelines`."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable

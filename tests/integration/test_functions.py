@@ -1,8 +1,6 @@
 """What is Java's: columns have the bytes of Kafka's own serializers, kafka_partition has Java's hash and that of the
 sink, and `subscribePattern` finds the topics that java.util.regex finds, or is refused."""
 
-from __future__ import annotations
-
 import random
 import re
 import struct

@@ -1,7 +1,5 @@
 """The progress of a stream in a consumer group, at real brokers: as other clients and Kafka's own tool read it."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Iterator

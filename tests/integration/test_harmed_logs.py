@@ -3,8 +3,6 @@
 Each read has every row, or fails with an error that names the place. One start of a broker serves all cases.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The jobs as their users run them: as processes where SIGTERM is meant, imported where not."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

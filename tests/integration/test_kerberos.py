@@ -1,7 +1,5 @@
 """Kerberos with MIT's KDC, real brokers and real Spark: each way in, each way to be turned away, and long queries."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

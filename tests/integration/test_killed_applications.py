@@ -2,8 +2,6 @@
 each of their phases: rows, dead letters, what interceptors did, what `kafka_sink.dedupe` makes of it, and the progress
 in groups."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections import Counter

@@ -1,8 +1,6 @@
 """The ACLs of docs, for each guarantee: with exactly those a write succeeds, without any one of them, be it from the
 middle on, it says which."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import time

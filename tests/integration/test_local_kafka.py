@@ -1,8 +1,6 @@
 """kafka_sink.broker with real brokers: they start, answer others' clients, and leave nothing behind. Nodes that die:
 unit/broker, and all tests in which brokers are killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -2,8 +2,6 @@
 again, whatever else says that they are, and if nothing does the query stops. A batch write without `txnAppId` leaves
 none."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial

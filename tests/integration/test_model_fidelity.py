@@ -1,8 +1,6 @@
 """The model answers random traces of producers and readers as a real broker does (more of them: `make fidelity`), and
 compacts a batch to the bytes to which a broker's cleaner does."""
 
-from __future__ import annotations
-
 import contextlib
 import uuid
 from collections.abc import Iterator

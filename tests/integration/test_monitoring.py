@@ -1,7 +1,5 @@
 """Watchers receive correct figures of real writes, in the examples of docs. confluent-kafka checks the figures."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from pathlib import Path

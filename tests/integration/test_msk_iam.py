@@ -1,8 +1,6 @@
 """AWS MSK IAM against a real broker, whose listener verifies each token with botocore: what a user does, through Spark
 too, and what a user sees who is turned away."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import logging

@@ -3,8 +3,6 @@
 Offsets that need more than 32 or 53 bits, records without a time, and the least of a micro-batch over markers.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 2.1.1 and 2.8.2 refuse exactly-once, 3.0.2 is the first that takes it, and 4.4.0 is the newest. Other clients read back.
 """
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """All brokers are away: queries wait, and go on. Where none has ever answered, the first read fails early."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What a new user tries in Python, on a real Spark: threads, errors, update mode, and what the format is not for."""
 
-from __future__ import annotations
-
 import io
 import json
 import venv

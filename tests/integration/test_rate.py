@@ -1,8 +1,6 @@
 """How fast rows arrive, by the times that their records have in the topic, where the user limits them; and brokers'
 quotas: what takes many delivery timeouts ends well, once, and says why it takes so long."""
 
-from __future__ import annotations
-
 import logging
 import random
 import statistics

@@ -3,8 +3,6 @@
 Records are written by librdkafka. Where Spark's source has a bug, confluent-kafka says what is there.
 """
 
-from __future__ import annotations
-
 import datetime
 import itertools
 import json

@@ -1,7 +1,5 @@
 """A DataFrame of a batch read that is used again shows what has arrived since, as that of Spark's own source does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

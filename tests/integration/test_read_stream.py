@@ -1,8 +1,6 @@
 """Streams that are read, with real Spark and a real broker, compared with Spark's own source: rows, micro-batches, and
 checkpoints."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,8 +1,6 @@
 """Streams that are read from brokers to which things happen, with real Spark and real brokers. What a stream gave is
 compared with what librdkafka reads. See also `test_outages.py`, and for elections `test_three_brokers_chaos.py`."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

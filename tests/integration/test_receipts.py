@@ -1,7 +1,5 @@
 """Receipts of real writes, and what `pykafka verify` says of them while the topic is made to differ from them."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

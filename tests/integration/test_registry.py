@@ -1,8 +1,6 @@
 """Rows that Spark encodes for a schema registry and the sink writes, read by another client and the official
 deserializers from the same in-memory registry."""
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import json

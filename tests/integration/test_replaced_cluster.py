@@ -1,8 +1,6 @@
 """Another cluster behind the same address, or one that is restored from a copy of its disk. A kept producer must not
 write under the former one's producer id, and a stream must not leave out what came since."""
 
-from __future__ import annotations
-
 import shutil
 import uuid
 from collections.abc import Callable

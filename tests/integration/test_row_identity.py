@@ -1,7 +1,5 @@
 """A micro-batch that is written twice, and what `kafka_sink.dedupe` makes of the topic; confluent-kafka reads it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """TLS and SASL against real brokers of both lines: each way in, and each way to be turned away, in time."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -4,8 +4,6 @@ At-least-once works with the options of docs/compatibility.md. Exactly-once work
 refused by the name of the one that is missing where they are not, before any row is sent.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """How far a real stream is in its topics, by `pykafka transactions status`, and why it is stuck, by `pykafka check`."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Callable

@@ -1,8 +1,6 @@
 """What needs a Spark or a process of its own: there is one Spark a process, so each is an application of `apps.py` or
 `connect_apps.py`, run as users run theirs."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections import Counter

@@ -5,8 +5,6 @@ bad rows, an absent broker or topic, overwrite and complete mode. A write is hel
 rows are acknowledged, and the next come when a file exists.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a user does, with real Spark and a real broker; confluent-kafka reads back."""
 
-from __future__ import annotations
-
 import datetime
 import random
 import re

@@ -1,7 +1,5 @@
 """Streams of `transformWithState`: rows, timers in a micro-batch without data, and a micro-batch that runs again."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import Counter

@@ -1,8 +1,6 @@
 """Whose state an exactly-once stream finds: its own, wherever its checkpoint lies and however that is spelled. And
 what becomes of streams whose checkpoints, or whose groups' offsets, went back."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -9,8 +9,6 @@ there.
 Tests come in any order: each finds streams that run, over brokers that are whole.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 from collections.abc import Callable, Collection, Iterator

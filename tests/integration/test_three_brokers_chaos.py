@@ -2,8 +2,6 @@
 too few replicas, or elect a replica that lacks rows. In `test_streams_under_faults.py` and `test_exactly_once_chaos.py`
 brokers and applications end or pause."""
 
-from __future__ import annotations
-
 import json
 import random
 import time
@@ -15,8 +13,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from soak.topic_supervisor import PARTITIONS, TopicSupervisor
-from soak.topic_writer import TopicWriter
 
 from broker_admin import admin, producer, send
 from chaos.brokers import started_again, wait_until_whole
@@ -39,6 +35,8 @@ from kafka_sink.options.config import sink_config
 from read_back import read_topic
 from soak import topics
 from soak.application import ALL, DRIVER, PLANNER
+from soak.supervisor import PARTITIONS, TopicSupervisor
+from soak.topics import TopicWriter
 from spark_writes import pykafka
 from stream_reads import both_ways, stream
 from waiting import wait_until
@@ -110,7 +108,7 @@ def test_from_topic_to_topic_while_replicas_move_versions_change_and_drivers_die
     for topic in (source, sink):
         kafka.create_topic(topic, PARTITIONS, replication_factor=2)
     writer = TopicWriter(kafka.bootstrap_servers, source, seed=1)
-    supervisor = TopicSupervisor(kafka, source, sink, tmp_path, apart=(0, 0), seed=1)
+    supervisor = TopicSupervisor(kafka, source, sink, tmp_path, seed=1)
     # More than what gathers during a fault, so that the query keeps up.
     supervisor.command += ["--source-option", "maxOffsetsPerTrigger=20000"]
     application, rng = supervisor.application, random.Random(1)
@@ -144,9 +142,7 @@ def test_from_topic_to_topic_while_replicas_move_versions_change_and_drivers_die
             fault()
         get_on()
         writer.stop()
-        application.start([*supervisor.command, "--available-now"])
-        wait_until(lambda: application.status() is not None, START_DEADLINE_S, "the last run")
-        assert application.status() == 0, application.said
+        supervisor.finish()
     expected = topics.transformed(read_topic(kafka.bootstrap_servers, source, DEADLINE_S))
     found = topics.compared(expected, read_topic(kafka.bootstrap_servers, sink, DEADLINE_S))
     assert expected and found.none, found

@@ -1,8 +1,6 @@
 """A topic that is deleted and created again between a decided micro-batch and its replay, on real brokers: the replay
 writes nothing, as its rows were committed, and says that they went with the old topic."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator

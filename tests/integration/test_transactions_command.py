@@ -5,8 +5,6 @@ The tests make a hanging transaction (KAFKA-20734) by an error that clients befo
 partition without AddPartitionsToTxn. Brokers allow this with `transaction.partition.verification.enable=false`.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import subprocess

@@ -3,8 +3,6 @@
 The other build is a commit or tag of this repository. Both directions: an upgrade, and the way back.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess

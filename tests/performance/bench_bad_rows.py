@@ -5,8 +5,6 @@ broker; CPU time of the whole process, as others may use the machine, and the me
 turns. The rows in the topics are counted after each write: what is missing is what was bad.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Iterator, Sequence

@@ -9,8 +9,6 @@ first of them began. `--conf` sets a conf of Spark in all applications, so that 
 `spark.python.daemon.module` of your own forgets what ended workers used.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import subprocess

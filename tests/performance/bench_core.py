@@ -8,8 +8,6 @@ and giving back, which another thread does. Time is CPU time of a worker, so tha
 kernel has a worker, since it is chosen at import; both run on the same core, one at a time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -6,8 +6,6 @@ of 8 bytes. CRCs are compared. Not in the figures: making the record sets. Time 
 kernels in turn.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import time

@@ -18,8 +18,6 @@ every worker has. The median of fresh processes, in CPU time, so that other proc
 Prints a table; the exit status is 1 when a bound does not hold.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import sys

@@ -20,8 +20,6 @@ hypothesis, which tests need and which kio imports wherever it is installed: 0.1
 spends.
 """
 
-from __future__ import annotations
-
 import itertools
 import statistics
 import sys

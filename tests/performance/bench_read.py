@@ -12,8 +12,6 @@ trigger(availableNow=True) and maxOffsetsPerTrigger; and rows that arrive one af
 trigger. A micro-batch's time is Spark's own, `triggerExecution` of its progress.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 from collections.abc import Mapping

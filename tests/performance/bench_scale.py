@@ -20,8 +20,6 @@ The first round is not timed. Meanwhile brokers log their requests: connections 
 micro-batch. Beside the figures stands what `scale_model` says.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shutil

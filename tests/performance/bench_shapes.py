@@ -14,8 +14,6 @@ when it has imported the sink and written nothing: at most `kafka.buffer.memory`
 Arrow batches have up to 16 MiB, of which a worker has two.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence

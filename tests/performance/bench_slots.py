@@ -11,8 +11,6 @@ other, so most of it is brokers' work. `brokers' CPU` is that of all brokers in 
 compared with `slot_model`. A count that differs fails the benchmark.
 """
 
-from __future__ import annotations
-
 import contextlib
 import pickle
 import statistics

@@ -12,8 +12,6 @@ that of `save()`: planning, tasks, commit. Beside spark.json, spark.svg has the 
 pykafka and the writer that discards.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@
 counts /proc goes on to show. Spark runs this module when `spark.python.daemon.module` names it.
 """
 
-from __future__ import annotations
-
 import signal
 
 from pyspark import daemon

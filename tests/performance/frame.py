@@ -7,8 +7,6 @@ process's children and counted apart; they take their share of the same cores. R
 beside the figures; nothing asserts them, machines differ. All figures go to a file of JSON in build/bench, too.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import itertools

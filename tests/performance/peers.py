@@ -7,8 +7,6 @@ all tasks of an executor, Python workers have one each. *Defaults* gives each cl
 aside.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

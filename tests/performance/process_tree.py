@@ -7,8 +7,6 @@ its children or leaves them as zombies. Spark's JVM does the one, `counting_daem
 Source: proc(5).
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -7,8 +7,6 @@ micro-batch with as many slots before. `bench_slots` compares them with the requ
 Source: `kafka_sink/commit/two_phase.py`. For the transaction log: TransactionCoordinator, AddPartitionsToTxnManager.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

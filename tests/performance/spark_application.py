@@ -9,8 +9,6 @@ is a JVM of its own, as on a cluster. A process that a worker has started belong
 worker ends. It is known by the daemon's process group, which `pyspark.daemon` makes and its children inherit.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import statistics

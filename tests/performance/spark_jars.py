@@ -6,8 +6,6 @@ in use. kafka-clients and commons-pool2 are of the versions that the sink's own 
 lz4-java, snappy-java) come with PySpark.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

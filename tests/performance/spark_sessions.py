@@ -1,7 +1,5 @@
 """Local sessions of Spark for benchmarks, their rows, and what work in one costs. Imports nothing of the package."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

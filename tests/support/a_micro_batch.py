@@ -1,7 +1,5 @@
 """A micro-batch of which there is something to tell of everything."""
 
-from __future__ import annotations
-
 from kafka_sink.monitoring.micro_batch import BadRows, MicroBatch, Read, ReadTotals, Totals, Written
 
 A_MICRO_BATCH = MicroBatch(

@@ -1,7 +1,5 @@
 """Runs the Spark applications of this folder as users run theirs, in processes and a session of their own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

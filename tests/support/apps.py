@@ -1,8 +1,6 @@
 """Spark applications of tests, each in a process and a session of its own: `python apps.py FUNCTION ARGUMENT...`
 prints, as JSON, what the function returns. `<key=value>` are settings of Spark, or options of a write."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -6,8 +6,6 @@ batch_versions_app.py <bootstrap servers> <topic> stream <folder of JSON files> 
 `once`: the numbers below <rows>, from so many tasks. `stream`: how often each last digit has come so far, as digit and
 count in one number, of two files a micro-batch, in update mode through foreachBatch; ends when all files are read."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 

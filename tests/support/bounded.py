@@ -1,7 +1,5 @@
 """A command that ends in time, and with it everything that it started, whatever sessions those processes have."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """What another client than ours changes in a cluster: topics, records, quotas. Each call returns when it is done."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -5,8 +5,6 @@ by line: the option that the error message must name. The test then changes that
 and tries again until all lines work.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

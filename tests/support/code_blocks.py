@@ -5,8 +5,6 @@ arguments: `tests/unit/test_code_blocks.py` reads these literals and compares th
 Only addresses, folders and names are replaced, and each replaced text must be in the block.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

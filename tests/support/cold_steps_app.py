@@ -1,8 +1,6 @@
 """Runs the steps of queries as Spark runs them, each in a fork of a process that has Spark's modules, and prints the
 modules that each step imported over those."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

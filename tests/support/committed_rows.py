@@ -1,7 +1,5 @@
 """Reads topics with other clients than ours: which rows readers see, and which transactions are open."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Applications of Spark Connect, each on a server of its own: `python connect_apps.py FUNCTION ARGUMENT...` prints, as
 JSON, what the function returns."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

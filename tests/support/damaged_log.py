@@ -5,8 +5,6 @@ it believes. Source: LogSegment.read and translateOffset, FileLogInputStream.nex
 .searchForOffsetFromPosition, UnifiedLog.read.
 """
 
-from __future__ import annotations
-
 import random
 import uuid
 from bisect import bisect_right

@@ -5,8 +5,6 @@ python deploying_app.py BOOTSTRAP_SERVERS TOPIC [ZIP] writes the numbers below 1
 JSON, whether the format was found, and which interpreters a write has, as `pykafka check --spark` says it.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """What the doctor finds for options of a write: in time, and without a password."""
 
-from __future__ import annotations
-
 import time
 
 from kafka_sink.doctor.report import Report, Verdict

@@ -1,7 +1,5 @@
 """How many examples and cases a test runs. `make unit` runs a tenth of the examples of each property."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence

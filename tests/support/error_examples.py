@@ -1,7 +1,5 @@
 """An instance of any error of the sink, with made-up facts."""
 
-from __future__ import annotations
-
 import inspect
 
 from kafka_sink.errors import KafkaSinkError

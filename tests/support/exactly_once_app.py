@@ -6,8 +6,6 @@
 Each file is a Spark partition, and so a slot, unless `--slots` says into how many their rows go.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Runs of `exactly_once_app.py` that are killed, stopped or held at named steps of the two-phase commit."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Exactly-once writes in this process, by the code that Spark runs: planning, tasks and commit."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

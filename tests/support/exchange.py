@@ -1,7 +1,5 @@
 """Runs steps of the two-phase commit against a model of Kafka, one after the other, and makes their arguments."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

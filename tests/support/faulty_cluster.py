@@ -6,8 +6,6 @@ request order on a connection. The model (`tests/verification/model`) decides wh
 answers a duplicate. `refuses`: the values that leaders refuse by name, also in a duplicate (LogValidator).
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,8 +1,6 @@
 """Writes, reads and calls Python functions in a session whose tasks are forked by the server of `kafka_sink`, or by
 Spark's own. Prints what the rows and the workers are."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Whether a test is one of the gate, read from its source."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows as users might have them, bad ones too, as Arrow batches of any choice of types."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What most integration tests need: Spark, a cluster, new topics and a folder, and what users do with them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Truststores and keystores made by the programs that users make them with: Java's keytool, and openssl."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping, Sequence

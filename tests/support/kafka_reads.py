@@ -1,7 +1,5 @@
 """Reads with Spark, by pykafka and by Spark's own source, whose jars are fetched once as for the benchmarks."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ and a local cluster whose listeners authenticate by it.
 `KRB5_CONFIG` names the realm's krb5.conf while the realm is open, for this process and for all that it starts.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

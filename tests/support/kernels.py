@@ -1,7 +1,5 @@
 """The compiled kernel, unless it was not built, and its fallback."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 

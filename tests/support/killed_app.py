@@ -6,8 +6,6 @@ Rows with a 7 at the end of their hundred are bad ones. An interceptor marks all
 its progress in a group. Topics, groups and checkpoints have the names of the guarantees. `now`: read what is there.
 """
 
-from __future__ import annotations
-
 import sys
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Producers with threads, and their arguments."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import uuid

@@ -3,8 +3,6 @@
 with peer(lying_broker(lie, asked)) as port: ...           KRB5_KTNAME names the keytab
 """
 
-from __future__ import annotations
-
 import ctypes
 import socket
 import struct

@@ -1,7 +1,5 @@
 """Mach-O files with headers alone, made field by field as mach-o/loader.h of Apple's SDK has them."""
 
-from __future__ import annotations
-
 import struct
 
 ARM64, X86_64, POWERPC = 0x0100000C, 0x01000007, 0x01000012

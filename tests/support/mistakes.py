@@ -3,8 +3,6 @@
 docs/mistakes.md shows them, and `.ci/first_hour.py` makes them, as a new user's programs. The standard library only.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

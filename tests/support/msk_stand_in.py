@@ -4,8 +4,6 @@ The listener answers SaslHandshake and SaslAuthenticate itself, and hands all ot
 the broker. Kafka's own validators take a JWT only. As brokers do (KIP-368), it ends a session with its token.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import socket

@@ -6,8 +6,6 @@ answer = world.send("token")            # in flight
 world.poll(Sent(key), Received(key, answer))
 """
 
-from __future__ import annotations
-
 import random
 import socket
 import struct

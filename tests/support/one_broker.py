@@ -1,7 +1,5 @@
 """Sends a request to one broker, over its own connection."""
 
-from __future__ import annotations
-
 import time
 
 from kafka.record.default_records import DefaultRecordBatchBuilder

@@ -1,7 +1,5 @@
 """TCP connections to brokers of this machine, as the kernel lists them. A socket in TIME_WAIT belongs to no process."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections import Counter

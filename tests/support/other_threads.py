@@ -1,7 +1,5 @@
 """Whether a call into C lets other threads run."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

@@ -1,7 +1,5 @@
 """The processes of a test's application, mostly all processes of its session (`setsid`), read from /proc."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterable, Iterator

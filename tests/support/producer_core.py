@@ -1,8 +1,6 @@
 """A producer core without threads or sockets: rows from lists, a clock that is a number, and brokers whose answers
 the test gives."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import random

@@ -3,8 +3,6 @@
 A case is a list of rows, made into an Arrow batch with rows cut off at both ends, so that offsets are not 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

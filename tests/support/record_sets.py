@@ -3,8 +3,6 @@
 The bytes are made by struct and the scalar reference of record_cases, and share no code with the decoder.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace

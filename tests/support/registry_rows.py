@@ -1,8 +1,6 @@
 """Columns of every kind that a schema registry's forms have a type for, random rows of them, and what readers make of
 those: by the official deserializers, Protobuf's by the schema's own descriptor."""
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 from collections.abc import Mapping

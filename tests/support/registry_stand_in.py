@@ -1,8 +1,6 @@
 """A schema registry's REST answers, as far as a test scripts them, over real HTTP: the in-memory client neither checks
 compatibility nor refuses anybody."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator, Mapping

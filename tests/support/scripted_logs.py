@@ -1,7 +1,5 @@
 """Logs of partitions, served by scripted brokers, and what a reader of them is told."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

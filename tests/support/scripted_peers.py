@@ -1,7 +1,5 @@
 """Peers behind a listening socket that are not brokers; `scripted_kafka.sockets` has brokers."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

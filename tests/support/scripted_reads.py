@@ -1,8 +1,6 @@
 """Reads over scripted brokers, whose time only polls move: plans of batches, and streams from one micro-batch to the
 next."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -6,8 +6,6 @@ Up to two failed tests run once more, in one process. If both pass, the exit sta
 A failed collection, a crashed worker, and an exit status of pytest's that is not 1 get no second look.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

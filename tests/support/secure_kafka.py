@@ -1,7 +1,5 @@
 """A local cluster with a listener for each kind of authentication, and with its own certificates and users."""
 
-from __future__ import annotations
-
 import os
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Segment files of a local broker, written by a test while the broker is down: logs that no client can make."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterable, Iterator

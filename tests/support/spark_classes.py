@@ -1,8 +1,6 @@
 """A Spark application that loads the classes that those of the tests load. `make` has its JVM archive them (JEP 350),
 so that an application of five small jobs takes 5 s of CPU instead of 10."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Writes with real Spark that a test can pause in the middle, and reads of the topic."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future

@@ -3,8 +3,6 @@
 Their environment has no variable that names a Python, as on a cluster that somebody else has set up.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

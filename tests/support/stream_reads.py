@@ -1,7 +1,5 @@
 """Streams that are read with Spark, by pykafka or by Spark's own source, and what their checkpoints say."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Kafka's messages as another client reads and writes them: kafka-python, and not kio, which the product uses."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """A token endpoint for tests: gives scripted answers and records the requests."""
 
-from __future__ import annotations
-
 import base64
 import http.server
 import json

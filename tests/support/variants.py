@@ -1,7 +1,5 @@
 """Cases of a test: the gate (`make test`) runs the first one, `make test-all` the others too."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Waiting, with a deadline, for what another thread, another process or a server does."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

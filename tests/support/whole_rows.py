@@ -3,8 +3,6 @@
 Unlike a case of record_cases.py, a row may lack anything, as a row from Spark may.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

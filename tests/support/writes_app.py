@@ -2,8 +2,6 @@
 
 writes_app.py <JSON: [[topic, options of a write], ...]> [<folder of rows and checkpoints>]"""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -4,8 +4,6 @@
 ZooKeeper replaces the controllers. It comes from the dependencies of Kafka's jars.
 """
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import time

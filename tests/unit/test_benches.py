@@ -1,7 +1,5 @@
 """That benchmarks move the rows that they say they move, and count what they say. How fast is nobody's test."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import subprocess

@@ -14,8 +14,6 @@ and commit, in tasks. PYKAFKA_HOOK says, as JSON, what to do:
 Requests that go out together go one by one here, so that a process can end in between.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -5,8 +5,6 @@ Source: KIP-35, KIP-511 (ApiVersions), KIP-43, KIP-152 (SASL); KafkaApis (handle
 handleDescribeConfigsRequest, handleDescribeGroupRequest).
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 from datetime import timedelta

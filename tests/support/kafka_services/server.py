@@ -4,8 +4,6 @@ The model's time begins with this machine's clock, and never jumps. One thread r
 model in that thread.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import ssl

@@ -1,7 +1,5 @@
 """What services offer to clients, as their documents say it, or the logs of users: docs/compatibility.md names them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto

@@ -1,7 +1,5 @@
 """A cluster that answers as a healthy one does, unless the script has another answer for an API."""
 
-from __future__ import annotations
-
 import enum
 import uuid
 from collections import defaultdict, deque

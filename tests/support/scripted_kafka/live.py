@@ -1,8 +1,6 @@
 """The seam of `NetworkClient` for code with threads: a poll waits for answers in real time, and can be woken. And what
 has the shipped clients talk to scripted brokers."""
 
-from __future__ import annotations
-
 import threading
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The seam of `NetworkClient` over a ScriptedKafka: answers come with the next poll, or are given by the test."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The seam of `kafka_sink.verification.cluster`: a consumer of a ScriptedKafka's topics."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 

@@ -1,8 +1,6 @@
 """Brokers behind a listening socket (see `scripted_peers.peer`), and their answers on one connection, as bytes. The
 fields of an answer have kio's names."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from collections import defaultdict, deque

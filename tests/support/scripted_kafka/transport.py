@@ -1,7 +1,5 @@
 """The seam of `Transport`: connections that do what a test says, and the bytes that were sent on them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from kafka_sink.kafka.net.transport import Address, Buffer, Disconnected, Event

@@ -1,7 +1,5 @@
 """A stand-in for Java: why a local cluster does not start, the statuses of its command, archives of classes."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

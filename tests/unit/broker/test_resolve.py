@@ -1,7 +1,5 @@
 """The cache of jars, with a stand-in for Ivy, and the real one; real processes, of which none survives its owner."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

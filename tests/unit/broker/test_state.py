@@ -1,7 +1,5 @@
 """What a local cluster is made of: its files, whose pid that is, disks, ports, Java, settings; peers that are none."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

@@ -1,7 +1,5 @@
 """`pykafka check`, `explain`, `warm`: lines, statuses, words; a checkpoint's folder, and how far a source is."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

@@ -1,7 +1,5 @@
 """The command's line, statuses and words. What it does to a Kafka: `unit/commit` and `integration`."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections import deque

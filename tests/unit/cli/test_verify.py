@@ -1,7 +1,5 @@
 """Words and statuses, over scripted brokers and lists of records. Real brokers: tests/integration/test_receipts.py."""
 
-from __future__ import annotations
-
 import json
 import sys
 import uuid

@@ -1,7 +1,5 @@
 """What coordinators answer, what it means, and how steps are run and answered."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any

@@ -1,7 +1,5 @@
 """Leaders that did not hear of a COMMIT, or of an ABORT."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What may follow upon the last decision, whose a name is, and what clocks decide."""
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import replace
 from typing import Any, TypeVar

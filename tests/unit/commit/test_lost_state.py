@@ -1,8 +1,6 @@
 """Markers and decisions that somebody deleted, or that have expired: what proves that a slot is committed, or that it
 is not, and that nothing is written without such a proof."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace

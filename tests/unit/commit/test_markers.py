@@ -1,7 +1,5 @@
 """What a commit keeps: markers, decisions, facts on their way to tasks, and the name of a stream's sink."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import shutil

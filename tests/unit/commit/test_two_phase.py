@@ -1,7 +1,5 @@
 """The decisions of the two-phase commit, one by one; `verification/model` runs all of it through every crash."""
 
-from __future__ import annotations
-
 import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Sequence

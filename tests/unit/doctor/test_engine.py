@@ -1,7 +1,5 @@
 """What is asked and of whom, of scripted peers, and the report; the faults are in tests/integration/test_doctor.py."""
 
-from __future__ import annotations
-
 import errno
 import pickle
 import re

@@ -1,7 +1,5 @@
 """Each finding: its status, what it found, and the remedy; of topics, of a service, of interpreters."""
 
-from __future__ import annotations
-
 import sys
 import uuid
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """One connection to peers that behave badly, and what is said of it. Real brokers: tests/integration/test_doctor.py."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import secrets

@@ -1,7 +1,5 @@
 """The jobs' command lines, what they hand to source and sink, and what they print."""
 
-from __future__ import annotations
-
 import argparse
 import threading
 from pathlib import Path

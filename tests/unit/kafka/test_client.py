@@ -1,7 +1,5 @@
 """The shell's own part, without a broker: the kept producers, and what waiting ends with."""
 
-from __future__ import annotations
-
 import logging
 import socket
 import threading

@@ -1,8 +1,6 @@
 """The lines of a JVM client's client.properties, pasted as `kafka.` options, work or name the line to change; and what
 createTopics takes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Credentials and contexts with a scripted library, and the table of failures."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Tokens from an endpoint that a test is, and what is kept of them."""
 
-from __future__ import annotations
-
 import base64
 import json
 import pickle

@@ -1,7 +1,5 @@
 """The policy: how long a client waits while no broker answers, and what it logs meanwhile."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

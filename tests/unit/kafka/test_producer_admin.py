@@ -1,7 +1,5 @@
 """The admin client of a producer: one network and one thread for rows and for all other requests."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The reader over scripted brokers: connections that are kept from range to range, and what is known of topics."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 

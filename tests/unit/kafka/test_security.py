@@ -1,7 +1,5 @@
 """From options and JAAS texts to what connections are made with, and the errors for texts that cannot be used."""
 
-from __future__ import annotations
-
 import base64
 import pickle
 import ssl

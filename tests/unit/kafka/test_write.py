@@ -1,8 +1,6 @@
 """Slices, what a write holds to of a topic, and bad rows: over a stand-in for the producer, and over a real one with a
 broker that answers when it is told to."""
 
-from __future__ import annotations
-
 import random
 import uuid
 from collections import Counter

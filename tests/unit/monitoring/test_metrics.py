@@ -1,7 +1,5 @@
 """Metrics as Prometheus and OpenTelemetry's SDK read them, Grafana's dashboard, who hears of open transactions."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """What is counted of a micro-batch, by tasks, receipts and offsets; who is told; the line and bar that show it."""
 
-from __future__ import annotations
-
 import io
 import pickle
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Bad rows are those that the fast path refuses; dead letters and identity headers, read plainly by row."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from itertools import pairwise

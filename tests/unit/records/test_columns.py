@@ -1,7 +1,5 @@
 """Columns: the names and types that are let in, what the errors tell, and values as numpy and Arrow."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise

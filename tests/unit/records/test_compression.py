@@ -1,7 +1,5 @@
 """What codecs write, read by others (Java, librdkafka: integration), and what peers write; limits and damage."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import re

@@ -1,7 +1,5 @@
 """Record sets to rows, for both kernels: what is delivered, left out, the next fetch, bounds, errors; abort markers."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import replace
 from typing import Any

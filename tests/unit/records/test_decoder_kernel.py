@@ -3,8 +3,6 @@
 What they do right, test_decoder.py shows for both kernels.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Records against scalar transcriptions of Kafka's classes and by kafka-python; cut into runs, left out, told apart."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Fingerprints are equal where the rows are, and nowhere else; the hash of a row, against Python's whole numbers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise

@@ -3,8 +3,6 @@
 Without the compiled kernel only the choice between the two is tested.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Explicit, keyed and spread rows: which comes first, what spreaders promise; hashes of keys against others'."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import random

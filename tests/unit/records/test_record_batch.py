@@ -1,7 +1,5 @@
 """A batch's header against kafka-python; its fields that no CRC covers, flipped: no row is left out in silence."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Avro and JSON schemas, derived and given, what every form shares, and what the official deserializer reads."""
 
-from __future__ import annotations
-
 import datetime as dt
 import io
 import json

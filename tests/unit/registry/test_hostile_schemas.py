@@ -1,7 +1,5 @@
 """A schema's text is read in time that grows with its length, or refused by name, whatever is in it."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Protobuf schemas and their numbers; what protoc makes of a .proto text; what the official deserializer reads."""
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import sys

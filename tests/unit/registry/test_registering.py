@@ -1,7 +1,5 @@
 """Requests to a schema registry, their order, and errors: subject and version, no secret. Spark: integration."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import gzip

@@ -1,7 +1,5 @@
 """What is committed is what the tools make of the tables, messages and schemas: pages, locks and the picture."""
 
-from __future__ import annotations
-
 import configparser
 import functools
 import re

@@ -1,7 +1,5 @@
 """Records against a receipt's runs, checksums of two encoders that share no code, and how the other client connects."""
 
-from __future__ import annotations
-
 import ssl
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The comparisons of the demo, the soak and the chaos campaign find every kind of difference."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

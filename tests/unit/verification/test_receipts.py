@@ -1,7 +1,5 @@
 """Receipts: what is read of a folder of them, and files that are none, or hostile."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Faults of brokers, and their roles."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Compares a topic, read by librdkafka, with the numbers from 0 that two streams have committed."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from dataclasses import dataclass, field

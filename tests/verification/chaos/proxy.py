@@ -7,8 +7,6 @@ Brokers must tell clients the proxies' ports: LocalKafka's `advertised`. The pro
 what they do may be changed at any time, and holds from each connection's next message on.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import enum

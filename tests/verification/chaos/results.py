@@ -4,8 +4,6 @@ A test reports with `record_property`: ("fault", kind) for each fault, and numbe
 are added up.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 They are `streams_app.py`, a process of its own with a session of its own, of which nothing is left after `close`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

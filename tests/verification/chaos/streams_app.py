@@ -8,8 +8,6 @@ that ends is started again, as its owner would, and why it ended is a line of JS
 SIGTERM all end between two micro-batches.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ out: the markers of its transaction would be refused there, for ever, and nobody
 Pure: the same seed and answers give the same steps.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field

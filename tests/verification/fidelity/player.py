@@ -8,8 +8,6 @@ among those that were handed out, and its epoch. A topic is a slot and, for its 
 transactional ids and groups are slots. So a step means the same everywhere, and its answer is told in the same words.
 """
 
-from __future__ import annotations
-
 import random
 import socket
 import time

@@ -7,8 +7,6 @@ Source: the requests of Kafka's protocol, by their names there. Which of them a 
 business.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol

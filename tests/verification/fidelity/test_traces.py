@@ -1,7 +1,5 @@
 """What traces are made of: by the seed alone, with the codes that matter, and like themselves on a second model."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

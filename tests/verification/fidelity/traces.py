@@ -6,8 +6,6 @@ The steps do not depend on a real broker, so a seed gives the same trace everywh
 are in different states: the trace ends there.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 import time

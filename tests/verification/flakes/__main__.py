@@ -9,8 +9,6 @@ with its seeds and the command that repeats the first of these runs for its file
 took too long.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex

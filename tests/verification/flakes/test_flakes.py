@@ -1,7 +1,5 @@
 """What `make flakes` finds, in toy tests that fail with one seed only, and what it says of it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -6,8 +6,6 @@ A seed, a number of inputs and a commit are the same inputs, as long as the same
 decoder has a fault; then the input is printed as a line for kept.txt, by which the tests run it for good.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

@@ -5,8 +5,6 @@ A table says of each API which request is asked and what makes an answer one to 
 with something of their type, so that no part of a message is absent from the seeds.
 """
 
-from __future__ import annotations
-
 import datetime
 import importlib
 import io

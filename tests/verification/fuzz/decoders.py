@@ -15,8 +15,6 @@ Non-obvious: SCRAM's key is derived with one iteration, whatever the broker asks
 thousand times as long as the rest; that there are never more than `sasl.MAX_ITERATIONS`, test_sasl.py checks.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import hmac

@@ -12,8 +12,6 @@ A decoder must not allocate for an array that claims 2^31 elements. While inputs
 at most `MORE_ADDRESS_SPACE_BYTES` more. A larger allocation raises MemoryError, which counts as a fault.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

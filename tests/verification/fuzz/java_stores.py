@@ -1,7 +1,5 @@
 """Java's stores, byte by byte, as valid and as hostile as a test needs them."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import struct

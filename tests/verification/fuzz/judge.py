@@ -5,8 +5,6 @@ Beside it: the inputs of kept.txt, each of which was a fault once; random damage
 where no fuzzer is installed; and the lines of the decoders that inputs reach.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 import sys

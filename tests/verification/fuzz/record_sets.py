@@ -1,7 +1,5 @@
 """Record sets from which the fuzzer begins: each codec, transactions with their markers, an empty batch, and harm."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import crc32c

@@ -3,8 +3,6 @@ become offsets, epochs, partitions or ids are ones that there can be; what was a
 of a cluster has a name that Kafka allows.
 """
 
-from __future__ import annotations
-
 import itertools
 import tracemalloc
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The decoders with a few thousand damaged inputs and with all that were faults once; and that a fault is seen."""
 
-from __future__ import annotations
-
 import random
 import time
 import zlib

@@ -8,8 +8,6 @@ so each tries all brokers. Spark Connect changes where Spark runs the format, no
 The table goes between the README's marks. Exit status 1 if a cell has something else than `expected`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -11,8 +11,6 @@ Prints a JSON object, the outcome by Kafka version: "yes", what was refused, or 
 if it names the requests that the brokers lack, and a refused write only if it left no topic.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

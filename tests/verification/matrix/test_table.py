@@ -1,7 +1,5 @@
 """The README's table: written between its marks, by the row."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from matrix.__main__ import BEGIN, END, PYARROWS, PYSPARKS, Row, columns, table

@@ -8,8 +8,6 @@ ApiVersions and Metadata are here; `cluster` puts the other APIs beside them.
 Source: KafkaApis in Kafka; KIP-219 (throttling), KIP-511, KIP-516 (topic ids), KIP-584 (features).
 """
 
-from __future__ import annotations
-
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping

@@ -6,8 +6,6 @@ answer. They know their connections, correlation ids and coordinators, and nothi
 and offsets of each request and decides about retries, so a client can also act as a zombie.
 """
 
-from __future__ import annotations
-
 import io
 import random
 import uuid

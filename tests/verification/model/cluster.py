@@ -16,8 +16,6 @@ are older than Kafka 2.1: there a broker waits instead of its client.
 Source: the Kafka classes named in each module.
 """
 
-from __future__ import annotations
-
 import functools
 import random
 import uuid

@@ -7,8 +7,6 @@ Source: ReplicationControlManager, PartitionChangeBuilder, ProducerIdControlMana
 PartitionRegistration in Kafka; KIP-497 (AlterPartition).
 """
 
-from __future__ import annotations
-
 import random
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -9,8 +9,6 @@ Source: KafkaApis in Kafka; KIP-588 (PRODUCER_FENCED), KIP-664, KIP-699 (several
 KIP-848, KIP-890 (EndTxn 5 ends transactions of version 2), KIP-994 and KIP-1152 (ListTransactions' filters).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

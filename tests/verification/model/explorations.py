@@ -9,8 +9,6 @@ each. The last family is endless: it mixes all events by seed, as `make simulate
 a Python value, which `model.worlds.run` accepts. Exit status 1 if any schedule fails.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

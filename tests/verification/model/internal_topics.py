@@ -8,8 +8,6 @@ Source: Topic, Utils.abs, TransactionStateManager (partitionFor, loadTransaction
 GroupCoordinator.partitionFor, AutoTopicCreationManager, CoordinatorRuntime (scheduleLoadOperation) in Kafka.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@ controller (`lagging`, `catches_up`), completes waiting requests and lets follow
 Source: Partition, Replica, AbstractFetcherThread.getOffsetTruncationState in Kafka; KIP-101, KIP-279, KIP-966.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -14,8 +14,6 @@ TransactionIndex, AbortedTxn, LogCleaner, MemoryRecords.filterTo, DefaultRecordB
 KIP-101, KIP-279, KIP-534.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator
 from operator import attrgetter

@@ -7,8 +7,6 @@ Source: KafkaApis.handleProduceRequest, ReplicaManager.handleProduceAppend, AddP
 KIP-951 (the new leader in the answer).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any

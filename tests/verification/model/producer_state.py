@@ -15,8 +15,6 @@ UnifiedLog (maybeStartTransactionVerification, updateProducers) in Kafka (of 2.1
 again).
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field

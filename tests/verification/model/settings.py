@@ -8,8 +8,6 @@ not know a producer takes since Kafka 2.5), KIP-467 and KIP-511 (since 2.4), KIP
 are what real brokers of 2.1.1, 2.8.2, 3.0.2, 3.9.2 and 4.3.1 answer to ApiVersions 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto

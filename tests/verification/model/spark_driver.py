@@ -13,8 +13,6 @@ WriteToDataSourceV2Exec (failed tasks, and a failed commit, are followed by abor
 (attempts).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field

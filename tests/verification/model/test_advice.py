@@ -4,8 +4,6 @@ says so.
 A case is a situation, the sentence of the error that it follows, and what is visible after that.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What brokers of the model do that no trace of one real broker shows: replicas, racks, faults; the oracle of reads."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

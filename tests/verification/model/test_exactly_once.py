@@ -2,8 +2,6 @@
 lost state. `explorations.py` says what each family is and can take all of it; here it is some of each.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 Two things at the same ms happen in the order in which they were planned.
 """
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections.abc import Callable

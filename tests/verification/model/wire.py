@@ -6,8 +6,6 @@ Source: https://kafka.apache.org/protocol; ApiVersionsRequest in Kafka and KIP-5
 too new.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import importlib

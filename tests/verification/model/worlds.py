@@ -16,8 +16,6 @@ What is checked, of every world:
 * the transactional ids are those of the driver and the slots
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass

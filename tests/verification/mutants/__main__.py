@@ -9,8 +9,6 @@ Exit status 1 if a mutant survives its killer, does not apply, or the control fa
 told, and no failure.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

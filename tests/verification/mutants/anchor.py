@@ -1,7 +1,5 @@
 """Where a mutant belongs: the one place of the package that its pattern matches, and the source with the mistake."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Mapping, Sequence

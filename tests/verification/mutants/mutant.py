@@ -1,7 +1,5 @@
 """A mutant: one mistake, anchored in the package by a structural pattern instead of a path and a line."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

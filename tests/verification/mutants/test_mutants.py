@@ -1,7 +1,5 @@
 """A mutant finds its place after a refactoring; none and two places are errors; only a test that fails kills."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from dataclasses import replace

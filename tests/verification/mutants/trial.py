@@ -7,8 +7,6 @@ Only a test or an oracle kills. A mutant that does not apply, that Python or the
 for a name that is not there, is broken: that says nothing about the tests.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os

@@ -14,8 +14,6 @@ sequences.py it made 65 mutants, two of which lived, and these rules 100, of whi
 mutant into the sources, and begins an interpreter for it, whose imports take longer than the tests do.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

@@ -8,8 +8,6 @@ if a mutant survives and is not here. It also fails if an entry is out of date: 
 more, or a test kills the mutant.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from mutation.operators import Mutation

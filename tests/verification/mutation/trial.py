@@ -10,8 +10,6 @@ Killed is a mutant with which a test fails, a module does not import, or the tes
 processor's time that they take without it, or, where they wait, within their share of the clock's.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import importlib.abc

@@ -6,8 +6,6 @@ The campaigns write the figures, as JSON. Authors write opening.md and bugs.md. 
 written, if the figures are of several commits.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping

@@ -8,8 +8,6 @@ end. Exit status 1 if a campaign failed, or if the tree has changes: `make relia
 of one commit only.
 """
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import signal

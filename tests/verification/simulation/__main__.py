@@ -9,8 +9,6 @@ runs again and must have the same digest. Exit status 1 if any seed fails. Each 
 command that runs it again. With enough seeds the status is also 1 if the reached pairs differ from `reached.UNREACHED`.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

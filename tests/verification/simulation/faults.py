@@ -5,8 +5,6 @@ executes them. They stop at `faults_end_ms`: then brokers are back, the network 
 must end.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, replace
 

@@ -3,8 +3,6 @@
 A fault with a duration returns the function that ends it. Overlapping faults of one kind end at the first end.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 from collections import defaultdict

@@ -4,8 +4,6 @@ The log is what the brokers have committed. `producer.py` and `network.py` check
 show: a buffer that changed on the wire, a buffer returned twice, or other bytes under a sequence number already sent.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 

@@ -6,8 +6,6 @@ write. So every record of a log names its row, and the rows of a write that shar
 numbers there. Records are read by kafka-python: no code of this project decodes what the oracles look at.
 """
 
-from __future__ import annotations
-
 import random
 import uuid
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ Producers write to each partition, some in transactions. Faults strike the topic
 When they end, all brokers run, and all transactions end.
 """
 
-from __future__ import annotations
-
 import datetime
 import random
 import traceback

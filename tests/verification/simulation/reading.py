@@ -9,8 +9,6 @@ log ended when it was planned. When the faults are over it reads what is left. T
 been delivered once, in order, or be among the losses that the fetcher told; and nothing else may have been delivered.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace

@@ -5,8 +5,6 @@ A seed and a commit of the project determine a run to the byte. To prove this, s
 where sets of texts have another order.
 """
 
-from __future__ import annotations
-
 import hashlib
 import multiprocessing
 from collections import Counter, defaultdict

@@ -7,8 +7,6 @@
 The cluster has events of its own (replication, elections, timeouts); the loop takes whatever is next, here or there.
 """
 
-from __future__ import annotations
-
 import random
 import traceback
 from collections import Counter

@@ -22,8 +22,6 @@ may have been delivered. What a reader cannot know is no mistake:
 * What was told to be truncated may come back with an earlier leader.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import uuid

@@ -1,7 +1,5 @@
 """The simulation itself: some seeds, the same bytes for the same seed, and oracles that can fail."""
 
-from __future__ import annotations
-
 import functools
 import os
 import random

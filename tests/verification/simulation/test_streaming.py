@@ -1,8 +1,6 @@
 """The shipped reader and the shipped stream over the model: nothing is lost in silence, doubled or made up. Each rule
 is seen to be broken."""
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 from dataclasses import replace

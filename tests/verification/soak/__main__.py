@@ -17,8 +17,6 @@ Exit status 1 unless a reader that is not ours sees every row, or what it comput
 in order, with nothing left open, no more transactional ids than slots, and nothing that grows (soak.usage).
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys
@@ -103,8 +101,8 @@ def _topics(kafka: LocalKafka, folder: Path, arguments: argparse.Namespace) -> J
         kafka.create_topic(topic, PARTITIONS, replication_factor=3)
     writer, (least, most) = TopicWriter(kafka.bootstrap_servers, SOURCE, arguments.seed), arguments.apart or (20, 40)
     conf = str(Path(__file__).resolve().parents[3] / "conf")  # for its log4j2.properties
-    with closing(TopicSupervisor(kafka, SINK, folder, arguments.seed, SPARK_CONF_DIR=conf)) as supervisor:
-        supervisor.run(folder, SOURCE, 60 * arguments.minutes, (least, most))
+    with closing(TopicSupervisor(kafka, SOURCE, SINK, folder, arguments.seed, SPARK_CONF_DIR=conf)) as supervisor:
+        supervisor.run(60 * arguments.minutes, (least, most))
         writer.stop()
         supervisor.finish()
     expected = transformed(read_topic(kafka.bootstrap_servers, SOURCE, READ_TIMEOUT_S))

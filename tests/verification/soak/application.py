@@ -1,8 +1,6 @@
 """The application of a soak: a stream in a process session of its own, which is killed in part or whole and started
 again."""
 
-from __future__ import annotations
-
 import random
 import re
 import signal

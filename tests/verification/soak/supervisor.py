@@ -1,7 +1,5 @@
 """Runs an application until it has written everything, and kills parts of it and of the cluster meanwhile."""
 
-from __future__ import annotations
-
 import os
 import random
 import sys
@@ -25,7 +23,7 @@ JOB = ROOT / "jobs" / "transform_kafka.py"
 TRANSACTIONS, GROUPS = "coordinator of transactions", "coordinator of groups"
 # About as long as a micro-batch takes, so that a kill can come at any moment of one.
 MOMENT_S = 4.0
-DEADLINE_S, ADMIN_TIMEOUT_S = 300, 60
+DEADLINE_S, ADMIN_TIMEOUT_S = 600, 60
 # In a row, without one micro-batch: the query has stopped for good; and nothing is killed until the next one.
 MOST_STARTS, STARTS_TO_KILL = 4, 2
 PARTITIONS = 3
@@ -119,11 +117,10 @@ class TopicSupervisor(Supervisor):
     # Half-way the source gets one more partition. Each is read by a task, and written by a slot.
     slots = PARTITIONS + 1
 
-    def run(self, folder: Path, source: str, seconds: float, apart: tuple[float, float]) -> None:
-        """Keep the query running, and kill, for so long, `apart` seconds from one kill to the next. Fails when it does
-        not get on."""
-        application = self.application
-        self._command = [
+    def __init__(self, kafka: LocalKafka, source: str, sink: str, folder: Path, seed: int, **environment: str) -> None:
+        super().__init__(kafka, sink, folder, seed, **environment)
+        self._source = source
+        self.command = [
             str(Path(sys.executable).with_name("spark-submit")), "--master", f"local[{self.slots},4]",
             *(word for name, value in SPARK.items() for word in ("--conf", f"{name}={value}")),
             str(JOB), "--bootstrap-servers", self._kafka.bootstrap_servers, "--subscribe", source, "--topic",
@@ -131,7 +128,12 @@ class TopicSupervisor(Supervisor):
             "--value", VALUE, "--where", WHERE, "--checkpoint", str(folder / "checkpoint"),
             "--option", "deliveryGuarantee=exactly-once", "--option", f"transactionalIdPrefix={self._sink}",
         ]  # fmt: skip
-        command = [*self._command, "--processing-time", "0 seconds"]
+
+    def run(self, seconds: float, apart: tuple[float, float]) -> None:
+        """Keep the query running, and kill, for so long, `apart` seconds from one kill to the next. Fails when it does
+        not get on."""
+        application = self.application
+        command = [*self.command, "--processing-time", "0 seconds"]
         application.start(command)
         end_s, grows_s = application.elapsed_s + seconds, application.elapsed_s + seconds / 2
         next_kill_s = application.elapsed_s + self._rng.uniform(*apart)
@@ -150,7 +152,7 @@ class TopicSupervisor(Supervisor):
             elif application.elapsed_s >= grows_s:
                 grows_s = end_s + DEADLINE_S
                 admin = AdminClient({"bootstrap.servers": self._kafka.bootstrap_servers})
-                admin.create_partitions([NewPartitions(source, self.slots)])[source].result(ADMIN_TIMEOUT_S)
+                admin.create_partitions([NewPartitions(self._source, self.slots)])[self._source].result(ADMIN_TIMEOUT_S)
                 print(f"{application.elapsed_s:.0f} s: the source has {self.slots} partitions", flush=True)
             elif application.elapsed_s >= next_kill_s:
                 # A driver that is killed whenever it has just started shows nothing.
@@ -160,7 +162,7 @@ class TopicSupervisor(Supervisor):
 
     def finish(self) -> None:
         """Kill the query, and run it once to the end of its source. Fails unless that ends well."""
-        self.application.start([*self._command, "--available-now"])
+        self.application.start([*self.command, "--available-now"])
         wait_until(lambda: self.application.status() is not None, DEADLINE_S, "the last run")
         assert self.application.status() == 0, self.application.said
 

@@ -4,8 +4,6 @@ A record of the written topic names where it comes from: its value is `<partitio
 leaves out records whose value ends with DROPPED. Each record must be there once, and in order.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 from collections.abc import Iterable

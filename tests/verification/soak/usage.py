@@ -7,8 +7,6 @@ workers as it likes.
 Source: proc(5).
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

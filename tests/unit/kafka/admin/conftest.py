@@ -1,7 +1,5 @@
 """What is asked of scripted brokers, whose time only polls move."""
 
-from __future__ import annotations
-
 import pytest
 
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients

@@ -1,7 +1,5 @@
 """The admin client over scripted brokers, in a time that only its polls move."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from dataclasses import replace

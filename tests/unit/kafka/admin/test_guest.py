@@ -1,7 +1,5 @@
 """What passes between a thread that asks and the thread that drives the network. The test is the driving thread."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

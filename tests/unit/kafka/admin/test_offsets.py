@@ -1,7 +1,5 @@
 """Offsets over scripted brokers: by time, where logs end asked again and again, and those that a group commits."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Credentials by botocore itself, of endpoints that the test is: a container's, an instance's, and STS."""
 
-from __future__ import annotations
-
 import http.server
 import itertools
 import json

@@ -1,7 +1,5 @@
 """AWS without botocore: keys of the environment and of files, the region, and signed URLs as botocore signs them."""
 
-from __future__ import annotations
-
 import base64
 import traceback
 from datetime import UTC, datetime

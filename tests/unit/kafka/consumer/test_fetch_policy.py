@@ -1,7 +1,5 @@
 """What a fetcher decides by: error codes, how long a caller waits, whom to ask, and when a topic is gone."""
 
-from __future__ import annotations
-
 import uuid
 from types import MappingProxyType
 from typing import Any

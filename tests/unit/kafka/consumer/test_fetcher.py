@@ -1,7 +1,5 @@
 """The fetcher over a scripted network: what it asks, whom, and what it makes of each answer."""
 
-from __future__ import annotations
-
 import random
 import uuid
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 `damaged_log.py` finds offsets as a broker does. The reader is the shipped fetcher with the shipped decoder.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 

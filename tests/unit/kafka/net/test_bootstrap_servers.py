@@ -1,8 +1,6 @@
 """Connections to bootstrap servers once the brokers are known, who tells of another cluster, and what a
 client knows of its servers while none answers."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The client over a transport and a clock that the test holds: no sockets, no waiting."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import socket

@@ -1,7 +1,5 @@
 """Nodes, and the addresses of their names."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

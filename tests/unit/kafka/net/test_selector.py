@@ -1,7 +1,5 @@
 """The selector over real sockets on loopback. Nothing here sleeps: each wait is a poll that something ends."""
 
-from __future__ import annotations
-
 import errno
 import os
 import select

@@ -1,7 +1,5 @@
 """JKS and PKCS#12 stores, byte by byte: damaged, hostile, costly. Stores of tools are in test_stores.py."""
 
-from __future__ import annotations
-
 import contextlib
 import pickle
 import ssl

@@ -1,7 +1,5 @@
 """Truststores and keystores of keytool and openssl, read as PEM."""
 
-from __future__ import annotations
-
 import pickle
 import shutil
 import ssl

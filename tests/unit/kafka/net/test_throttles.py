@@ -1,7 +1,5 @@
 """A broker that throttles for as long as it likes: each throttle has a cap, and no limit of time stands still."""
 
-from __future__ import annotations
-
 import logging
 from datetime import timedelta
 from types import SimpleNamespace

@@ -1,8 +1,6 @@
 """TLS contexts from PEM, and each way in which a handshake ends: the selector against a server of the standard
 library."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import socket

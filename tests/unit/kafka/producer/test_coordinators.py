@@ -1,7 +1,5 @@
 """Requests to coordinators over a network that keeps them, in a time that a test moves."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The Sender against connections that break and leaders that move: nothing lost, doubled or reordered."""
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Callable

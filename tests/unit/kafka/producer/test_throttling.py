@@ -1,7 +1,5 @@
 """Quotas: what a throttle tells of the rate, and the Sender whose brokers throttle."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Brokers that took rows by name are asked which topic that is, each of them."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from dataclasses import replace

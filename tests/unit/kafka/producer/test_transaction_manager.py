@@ -1,7 +1,5 @@
 """A producer in a transaction that somebody else opened, on both versions of the protocol."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections import deque

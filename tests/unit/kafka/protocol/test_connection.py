@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 from functools import partial

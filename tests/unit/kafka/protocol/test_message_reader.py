@@ -1,8 +1,6 @@
 """The reader against bytes that kio wrote and kio reads: what kio understands is understood alike, what kio crashes on
 is a ProtocolError or understood."""
 
-from __future__ import annotations
-
 import datetime
 import io
 import tracemalloc

@@ -1,7 +1,5 @@
 """Fetch, ListOffsets and OffsetForLeaderEpoch as another client reads and writes them (kafka-python)."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import astuple, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Our requests as another client reads them, and answers as it writes them (kafka-python; not kio, which we use)."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Each mechanism against its RFC's example, and a broker that plays it wrong. GSSAPI has a scripted context."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

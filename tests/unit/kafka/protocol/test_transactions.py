@@ -1,7 +1,5 @@
 """Requests for transactions, groups and topics as another client reads them, and answers as it writes them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Advice for reads of many small tasks: when it is given, what it says, and once a query."""
 
-from __future__ import annotations
-
 import logging
 import uuid
 from typing import Any

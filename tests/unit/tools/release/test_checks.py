@@ -1,7 +1,5 @@
 """What must keep a wheel from being uploaded. The checks of twine, abi3audit and others are theirs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

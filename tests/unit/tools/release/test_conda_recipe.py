@@ -1,7 +1,5 @@
 """conda/recipe.yaml says what setup.cfg and pyproject.toml say, in conda's words; and how `make conda` reads it."""
 
-from __future__ import annotations
-
 import configparser
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The table of licences names what a user installs, and agrees with what those packages say of themselves."""
 
-from __future__ import annotations
-
 import configparser
 import re
 from importlib.metadata import PackageNotFoundError, metadata, requires

@@ -1,7 +1,5 @@
 """The list of a wheel's parts, read as a scanner reads it."""
 
-from __future__ import annotations
-
 import json
 from email.message import Message
 from typing import Any

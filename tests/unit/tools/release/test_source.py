@@ -1,7 +1,5 @@
 """The source archive has the same bytes, whoever packed it, when and in which order."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Each platform once, under one name of the wheel's tag and of the compiler's triple."""
 
-from __future__ import annotations
-
 import platform
 
 import pytest

@@ -3,8 +3,6 @@
 `make mutation` makes mistakes by rule where nobody thought of one; these are the ones that must never come back.
 """
 
-from __future__ import annotations
-
 from mutants.mutant import Mutant
 from mutants.table.commit import COMMIT
 from mutants.table.decoding import DECODING

@@ -1,7 +1,5 @@
 """The two-phase commit: plans, tasks, decisions, and state that went back."""
 
-from __future__ import annotations
-
 from mutants.mutant import Mutant
 
 _HANGING = "tests/unit/commit/test_hanging.py::"

@@ -1,7 +1,5 @@
 """What a reader gets of a record set, and where it goes on."""
 
-from __future__ import annotations
-
 from mutants.mutant import Mutant
 
 _DECODER = "tests/unit/records/test_decoder.py::"

@@ -1,7 +1,5 @@
 """What a reader asks of whom, and what it takes for a loss."""
 
-from __future__ import annotations
-
 from mutants.mutant import Mutant
 
 _FETCHER = "tests/unit/kafka/consumer/test_fetcher.py::"

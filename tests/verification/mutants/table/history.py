@@ -1,7 +1,5 @@
 """Mistakes that lost, doubled, reordered or corrupted rows in some Kafka client once."""
 
-from __future__ import annotations
-
 from mutants.mutant import Mutant
 
 _ACCUMULATOR = "tests/unit/kafka/producer/test_accumulator.py::"

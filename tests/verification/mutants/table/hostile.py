@@ -1,7 +1,5 @@
 """What a peer may say that is not to be believed."""
 
-from __future__ import annotations
-
 from mutants.mutant import Mutant
 
 _THROTTLES = "tests/unit/kafka/net/test_throttles.py::"

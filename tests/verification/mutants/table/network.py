@@ -1,7 +1,5 @@
 """Connections, clusters, outages, and brokers of older releases."""
 
-from __future__ import annotations
-
 from mutants.mutant import Mutant
 
 _CLIENT = "tests/unit/kafka/admin/test_client.py::"

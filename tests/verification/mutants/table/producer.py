@@ -1,7 +1,5 @@
 """The producer, its rows on the wire, and what it holds."""
 
-from __future__ import annotations
-
 from mutants.mutant import Mutant
 
 _ACCUMULATOR = "tests/unit/kafka/producer/test_accumulator.py::"

@@ -1,7 +1,5 @@
 """What a read of Spark plans: which offsets, in which tasks, and of which rows."""
 
-from __future__ import annotations
-
 from mutants.mutant import Mutant
 
 _GROUP_OFFSETS = "tests/unit/kafka/admin/test_group_offsets.py::"

@@ -1,7 +1,5 @@
 """Secrets, certificates, logins, and what operators see."""
 
-from __future__ import annotations
-
 from mutants.mutant import Mutant
 
 _OPEN_TRANSACTIONS = "tests/unit/commit/test_open_transactions.py::"

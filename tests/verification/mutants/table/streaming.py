@@ -1,7 +1,5 @@
 """What a stream plans from one micro-batch to the next, and what it takes for a break of a log."""
 
-from __future__ import annotations
-
 from mutants.mutant import Mutant
 
 _LOG_ENDS = "tests/unit/kafka/admin/test_log_ends.py::"
