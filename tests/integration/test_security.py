@@ -8,7 +8,7 @@ import socket
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -203,32 +203,40 @@ def let_in(spark: SparkSession, secure: SecureKafka, topic: str) -> Iterator[dic
     assert count_in(secure, topic) == 1
 
 
-WAYS_IN = {
-    "TLS and SASL": ("docs/security.md", "broker.example:9093", {'"secret"': quoted(PASSWORDS["alice"])}),
-    "Confluent Cloud": (
-        "docs/platforms.md", "pkc-xxxxx.eu-west-1.aws.confluent.cloud:9092",
-        {"API-KEY": "alice", "API-SECRET": PASSWORDS["alice"]},
-    ),
-    "Amazon MSK": (
-        "docs/platforms.md", "b-1.demo.xxxxxx.c2.kafka.eu-west-1.amazonaws.com:9096",
-        {'"secret"': repr(PASSWORDS["alice"])},
-    ),
-}  # fmt: skip
+Replaced = Callable[[str, Mapping[str, str]], dict[str, str]]
 
 
-@pytest.mark.parametrize("heading", WAYS_IN)
-def test_the_documented_way_in(
-    secure: SecureKafka, topic: str, let_in: dict[str, object], tmp_path: Path, heading: str
-) -> None:
-    """A platform's lines name no CA, as every system knows theirs; this is a stand-in of it."""
-    (page, address, password), file = WAYS_IN[heading], tmp_path / "ca.pem"
-    protocol = '"kafka.security.protocol": "SASL_SSL",'
+@pytest.fixture
+def replaced(secure: SecureKafka, topic: str, tmp_path: Path) -> Replaced:
+    """What stands in the lines of a page instead of its address and its password."""
+    file, protocol = tmp_path / "ca.pem", '"kafka.security.protocol": "SASL_SSL",'
     file.write_text(CA.certificate)
-    trust = {"/etc/pki/ca.pem": str(file)}
-    if page == "docs/platforms.md":
-        trust = {protocol: f'{protocol} "kafka.ssl.truststore.location": "{file}",'}
-    here = {address: secure.kafka.addresses_of("SASL"), '"orders"': f'"{topic}"'}
-    run_python(page, heading, 0, here | trust | password, let_in)
+    # A platform's lines name no CA, as every system knows theirs.
+    trust = {"/etc/pki/ca.pem": str(file), protocol: f'{protocol} "kafka.ssl.truststore.location": "{file}",'}
+
+    def replaced(address: str, password: Mapping[str, str]) -> dict[str, str]:
+        own = {"/etc/pki/ca.pem"} if address == "broker.example:9093" else {protocol}
+        named = {name: value for name, value in trust.items() if name in own}
+        return {address: secure.kafka.addresses_of("SASL"), '"orders"': f'"{topic}"', **named, **password}
+
+    return replaced
+
+
+def test_the_documented_way_in(let_in: dict[str, object], replaced: Replaced) -> None:
+    there = replaced("broker.example:9093", {'"secret"': quoted(PASSWORDS["alice"])})
+    run_python("docs/security.md", "TLS and SASL", 0, there, let_in)
+
+
+def test_the_way_in_of_confluent_cloud(let_in: dict[str, object], replaced: Replaced) -> None:
+    key = {"API-KEY": "alice", "API-SECRET": PASSWORDS["alice"]}
+    there = replaced("pkc-xxxxx.eu-west-1.aws.confluent.cloud:9092", key)
+    run_python("docs/platforms.md", "Confluent Cloud", 0, there, let_in)
+
+
+def test_the_way_in_of_amazon_msk(let_in: dict[str, object], replaced: Replaced) -> None:
+    address = "b-1.demo.xxxxxx.c2.kafka.eu-west-1.amazonaws.com:9096"
+    there = replaced(address, {'"secret"': repr(PASSWORDS["alice"])})
+    run_python("docs/platforms.md", "Amazon MSK", 0, there, let_in)
 
 
 def test_the_client_that_verifies_receipts_connects_by_the_same_options(
