@@ -50,8 +50,7 @@ from kafka_sink.options.config import complete, given_options, sink_config
 from kafka_sink.text.redaction import Secret
 from kafka_sink.verification.cluster import Cluster
 from read_back import read_topic
-from scripted_kafka import scripted
-from scripted_peers import Behaviour, peer
+from scripted_peers import Behaviour, peer, scripted
 from secure_kafka import (
     CA,
     CLIENT_SECRET,

@@ -18,8 +18,8 @@ from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdReques
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
 from kafka_sink.options.config import sink_config
-from scripted_kafka import LiveNetwork, ScriptedKafka, scripted
-from scripted_peers import Behaviour
+from scripted_kafka import LiveNetwork, ScriptedKafka
+from scripted_peers import Behaviour, scripted
 
 
 def config(port: int, **options: str) -> ProducerConfig:

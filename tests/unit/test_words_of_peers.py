@@ -39,8 +39,7 @@ from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import sink_config
 from kafka_sink.verification.checking import Record
-from scripted_kafka import scripted
-from scripted_peers import peer
+from scripted_peers import peer, scripted
 from token_endpoint import body, token_endpoint
 
 FORGED = "ERROR all is lost"
