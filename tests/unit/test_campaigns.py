@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import bounded
 import processes
 from reliability.__main__ import ORDER, main, page
 from reliability.campaign import CHANGED, Campaign, commit_of
@@ -77,16 +76,16 @@ finally:
 """
 
 
-def begin(program: str, says_in: Path, grace_s: float = bounded.GRACE_S) -> str:
+def begin(program: str, says_in: Path, grace_s: float = processes.GRACE_S) -> str:
     """Start and end a program, and return the first line that it said in its file."""
-    with bounded.started([sys.executable, "-c", program, says_in], grace_s=grace_s):
+    with processes.started([sys.executable, "-c", program, says_in], grace_s=grace_s):
         wait_until(lambda: says_in.exists() and says_in.read_text().endswith("\n"), 60, "the program begins")
         return says_in.read_text()
 
 
 def test_a_command_that_takes_too_long_is_ended_and_any_other_says_how_it_ended() -> None:
-    assert bounded.run([sys.executable, "-c", "raise SystemExit(3)"], 60) == 3
-    assert bounded.run(["sleep", "300"], 0.1) is None
+    assert processes.run([sys.executable, "-c", "raise SystemExit(3)"], 60) == 3
+    assert processes.run(["sleep", "300"], 0.1) is None
 
 
 def test_a_command_that_is_ended_may_tidy_up_and_nothing_that_it_started_outlives_it(tmp_path: Path) -> None:

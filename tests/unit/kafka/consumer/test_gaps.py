@@ -23,7 +23,7 @@ from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.records.decoder import RecordSetDecoder
 from kafka_sink.records.undecodable import OldFormat, Undecodable
 from record_sets import Batch, plain
-from scripted_logs import READ_SETTINGS, readers_metadata
+from scripted_reads import READ_SETTINGS, readers_metadata
 
 CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE = 2, 1
 _UP_TO_MAGIC, _LENGTH_END, _LEAST_LENGTH = 17, 12, 14

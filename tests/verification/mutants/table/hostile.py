@@ -105,5 +105,5 @@ HOSTILE: tuple[Mutant, ...] = (
     Mutant("API: a peer's text in an error makes lines of its own",
            "docs/security.md: text of a peer is escaped and cut", "$MESSAGE = _one_line(str($ERROR))",
            "$MESSAGE = str($ERROR)",
-           "tests/unit/errors/test_failures.py::test_it_is_one_line_whatever_a_peer_says_and_a_line_of_fields_follows"),
+           "tests/unit/errors/test_errors.py::test_it_is_one_line_whatever_a_peer_says_and_a_line_of_fields_follows"),
 )  # fmt: skip
