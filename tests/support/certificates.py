@@ -54,15 +54,9 @@ class Authority:
         self.certificate = _pem(builder.sign(issuer._key, hashes.SHA256()))
 
     def issue(
-        self,
-        common_name: str,
-        *,
-        hosts: tuple[str, ...] = ("localhost", "127.0.0.1"),
-        mails: tuple[str, ...] = (),
-        expired: bool = False,
-        password: str | None = None,
-        rsa_bits: int | None = None,
-    ) -> Identity:
+        self, common_name: str, *, hosts: tuple[str, ...] = ("localhost", "127.0.0.1"), mails: tuple[str, ...] = (),
+        expired: bool = False, password: str | None = None, rsa_bits: int | None = None,
+    ) -> Identity:  # fmt: skip
         """A certificate for `hosts` (names and addresses) and `mails`, and its key, encrypted if there is a `password`.
         With neither it has no subjectAltName. `rsa_bits`: an RSA key of that length, not one of an elliptic curve."""
         key = ec.generate_private_key(ec.SECP256R1()) if rsa_bits is None else rsa.generate_private_key(65537, rsa_bits)
@@ -70,11 +64,8 @@ class Authority:
         names = [*map(_general, hosts), *map(x509.RFC822Name, mails)]
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        encryption = (
-            serialization.NoEncryption()
-            if password is None
-            else serialization.BestAvailableEncryption(password.encode())
-        )
+        plain, locked = serialization.NoEncryption, serialization.BestAvailableEncryption
+        encryption = plain() if password is None else locked(password.encode())
         pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
         return Identity(_pem(builder.sign(self._key, hashes.SHA256())), pem.decode())
 
@@ -84,23 +75,12 @@ def _name(common_name: str) -> x509.Name:
 
 
 def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    public_key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey,
-    *,
-    expired: bool = False,
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey, *, expired: bool = False
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     begin, end = (now - 3 * DAY, now - 2 * DAY) if expired else (now - DAY, now + DAY)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(public_key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(begin)
-        .not_valid_after(end)
-    )
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
+    return builder.serial_number(x509.random_serial_number()).not_valid_before(begin).not_valid_after(end)
 
 
 def _general(host: str) -> x509.GeneralName:

@@ -64,10 +64,8 @@ class TooNew(Enum):
 @dataclass(frozen=True, slots=True)
 class Service:
     """`api_versions`: API key -> (lowest, highest). `max_request_bytes`: the connection of a larger request is closed
-    before it is read. `codecs`: by the number in a batch; the code of a batch with
-    another one is `codec_refusal`. `max_message_bytes`: a topic's default. `idle_ms`: the connection is closed after
-    that time without a request.
-    """
+    before it is read. `codecs`: by the number in a batch; the code of a batch with another one is `codec_refusal`.
+    `max_message_bytes`: a topic's default. `idle_ms`: the connection is closed after that time without a request."""
 
     name: str
     api_versions: Mapping[int, tuple[int, int]]
@@ -103,22 +101,16 @@ EVENT_HUBS_STANDARD = Service(
         "DescribeGroups 0-1, SaslHandshake 0-1, ApiVersions 0-3, CreateTopics 0-2, InitProducerId 0-1, "
         "DescribeConfigs 0-2, SaslAuthenticate 0-1, DeleteGroups 0-0"
     ),
-    too_new=TooNew.HANG_UP,
-    max_request_bytes=1_046_527,
-    codecs=frozenset({NO_CODEC}),
-    codec_refusal=ErrorCode.unsupported_for_message_format,
-    idle_ms=240_000,
-    username="$ConnectionString",
+    too_new=TooNew.HANG_UP, max_request_bytes=1_046_527, codecs=frozenset({NO_CODEC}),
+    codec_refusal=ErrorCode.unsupported_for_message_format, idle_ms=240_000, username="$ConnectionString",
 )  # fmt: skip
 
 EVENT_HUBS_PREMIUM = replace(
-    EVENT_HUBS_STANDARD,
-    name="Azure Event Hubs, Premium",
+    EVENT_HUBS_STANDARD, name="Azure Event Hubs, Premium", codecs=frozenset({NO_CODEC, GZIP}),
     api_versions={
         **EVENT_HUBS_STANDARD.api_versions,
         **offered("InitProducerId 0-4, AddPartitionsToTxn 0-3, AddOffsetsToTxn 0-3, EndTxn 0-3, TxnOffsetCommit 0-3"),
     },
-    codecs=frozenset({NO_CODEC, GZIP}),
 )  # fmt: skip
 
 REDPANDA = Service(
@@ -127,12 +119,9 @@ REDPANDA = Service(
         "Produce 0-7, Fetch 4-11, Metadata 0-8, OffsetCommit 1-8, OffsetFetch 1-7, FindCoordinator 0-3, "
         "DescribeGroups 0-5, SaslHandshake 0-1, ApiVersions 0-3, CreateTopics 0-6, InitProducerId 0-3, "
         "AddPartitionsToTxn 0-3, AddOffsetsToTxn 0-1, EndTxn 0-3, TxnOffsetCommit 0-3, DescribeConfigs 0-4, "
-        "SaslAuthenticate 0-2, DeleteGroups 0-2, DescribeProducers 0-0, DescribeTransactions 0-0, ListTransactions "
-        "0-0"
+        "SaslAuthenticate 0-2, DeleteGroups 0-2, DescribeProducers 0-0, DescribeTransactions 0-0, ListTransactions 0-0"
     ),
-    too_new=TooNew.EVERY_RANGE,
-    max_request_bytes=100 * 1024 * 1024,
-    max_message_bytes=1024 * 1024,
+    too_new=TooNew.EVERY_RANGE, max_request_bytes=100 * 1024 * 1024, max_message_bytes=1024 * 1024,
     cluster_id="redpanda.6b1f6f1e-0000-4000-8000-000000000000",
 )  # fmt: skip
 
@@ -145,8 +134,7 @@ WARPSTREAM = Service(
         "AddOffsetsToTxn 0-4, EndTxn 0-4, TxnOffsetCommit 0-4, DescribeConfigs 1-4, DeleteGroups 0-2, "
         "DescribeTransactions 0-0, ListTransactions 0-1"
     ),
-    too_new=TooNew.OWN_RANGE,
-    max_request_bytes=32 * 1024 * 1024,
+    too_new=TooNew.OWN_RANGE, max_request_bytes=32 * 1024 * 1024,
 )  # fmt: skip
 
 
@@ -334,8 +322,7 @@ class ServiceDouble:
     """One broker of `service`, while in `with`: sockets in front, the model of brokers behind. Its time begins
     with this machine's clock, and never jumps. One thread runs everything; a test looks at the model in that thread.
 
-    `identity`: of TLS; None: without TLS. `password`: of the service's
-    user; None: without SASL.
+    `identity`: of TLS; None: without TLS. `password`: of the service's user; None: without SASL.
 
     `requests`: API key and version of each request that came. `hung_up`: why connections were closed. `connections`:
     how many came. All of them in the order of arrival.

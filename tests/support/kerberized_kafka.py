@@ -163,13 +163,10 @@ class KerberizedKafka:
         login = {} if jaas is None else {"kafka.sasl.jaas.config": f"{MODULE} required {jaas};"}
         trust = {"kafka.ssl.truststore.certificates": CA.certificate} if LISTENERS[listener] == "SASL_SSL" else {}
         return {
-            "kafka.bootstrap.servers": self.kafka.addresses_of(listener),
-            "kafka.security.protocol": LISTENERS[listener],
-            "kafka.sasl.mechanism": "GSSAPI",
-            "kafka.sasl.kerberos.service.name": service,
-            **login,
-            **trust,
-        }
+            "kafka.bootstrap.servers": self.kafka.addresses_of(listener), "kafka.sasl.mechanism": "GSSAPI",
+            "kafka.security.protocol": LISTENERS[listener], "kafka.sasl.kerberos.service.name": service,
+            **login, **trust,
+        }  # fmt: skip
 
     def by_keytab(self, listener: str = "KRB", service: str = "kafka") -> dict[str, str]:
         return self.options(of_keytab(self.keytab, "alice"), listener, service)

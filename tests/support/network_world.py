@@ -133,15 +133,9 @@ class World:
         authenticate, cluster_id = changed.pop("authenticate", None), changed.pop("cluster_id", None)
         given: dict[str, Any] = {"client_id": "me", "bootstrap_servers": (("boot", 9092),), **changed}
         self.client = NetworkClient(
-            self.transport,
-            clock_ms=self.transport.clock_ms,
-            rng=random.Random(1),
-            settings=NetworkSettings(**given),
-            metrics=self.metrics,
-            resolve=self.resolve,
-            authenticate=authenticate,
-            cluster_id=cluster_id,
-        )
+            self.transport, clock_ms=self.transport.clock_ms, rng=random.Random(1), settings=NetworkSettings(**given),
+            metrics=self.metrics, resolve=self.resolve, authenticate=authenticate, cluster_id=cluster_id,
+        )  # fmt: skip
 
     def resolve(self, host: str, port: int) -> list[Address]:
         self.resolved.append(host)

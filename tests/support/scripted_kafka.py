@@ -9,7 +9,6 @@
 runs over a model (`tests/verification/model`), or gives the scripted brokers one to answer for their transactions.
 """
 
-import enum
 import threading
 import uuid
 from collections import defaultdict, deque
@@ -38,28 +37,16 @@ from kafka_sink.kafka.protocol.needs import Guarantee
 from kafka_sink.kafka.protocol.requests import api_of
 from model.logical_kafka import LogicalKafka, Produce
 
-
-class HangUp(enum.Enum):
-    """The answer of a broker that closes the connection."""
-
-    HANG_UP = enum.auto()
-
-
-HANG_UP = HangUp.HANG_UP
+# The answer of a broker that closes the connection.
+HANG_UP = object()
 # An error code, a response, HANG_UP, or what gives one of them for the request; 0 is the answer of a healthy broker.
 Answer = Any
 
 BASE_OFFSET = 100
 _OF_COORDINATORS = (
-    apis.AddOffsetsToTxnRequest
-    | apis.DeleteGroupsRequest
-    | apis.DescribeTransactionsRequest
-    | apis.EndTxnRequest
-    | apis.InitProducerIdRequest
-    | apis.OffsetCommitRequest
-    | apis.OffsetFetchRequest
-    | apis.TxnOffsetCommitRequest
-)
+    apis.AddOffsetsToTxnRequest, apis.DeleteGroupsRequest, apis.DescribeTransactionsRequest, apis.EndTxnRequest,
+    apis.InitProducerIdRequest, apis.OffsetCommitRequest, apis.OffsetFetchRequest, apis.TxnOffsetCommitRequest,
+)  # fmt: skip
 
 
 class ScriptedKafka:
@@ -293,14 +280,9 @@ class ScriptedNetwork:
     """
 
     def __init__(
-        self,
-        kafka: ScriptedKafka,
-        known: Iterable[int] | None = None,
-        *,
-        max_in_flight: int = 100,
-        expected_cluster_id: str | None = None,
-        last_error: str = "broker 9: Connection refused",
-    ) -> None:
+        self, kafka: ScriptedKafka, known: Iterable[int] | None = None, *, max_in_flight: int = 100,
+        expected_cluster_id: str | None = None, last_error: str = "broker 9: Connection refused",
+    ) -> None:  # fmt: skip
         self.kafka = kafka
         self.known = kafka.brokers.copy() if known is None else set(known)
         self.learned: dict[int, apis.Broker] = {}

@@ -77,22 +77,17 @@ class SecureKafka:
         module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
         secret = PASSWORDS.get(user, "") if password is None else password
         return self.tls(
-            "SASL",
-            sasl_mechanism=mechanism,
+            "SASL", sasl_mechanism=mechanism, **more,
             sasl_jaas_config=f"{MODULE}.{module} required username={quoted(user)} password={quoted(secret)};",
-            **more,
-        )
+        )  # fmt: skip
 
     def tokens(self, url: str, **more: str) -> dict[str, str]:
         """Options for OAUTHBEARER with tokens from `url`."""
         module = f"{MODULE}.oauthbearer.OAuthBearerLoginModule"
         return self.tls(
-            "TOKENS",
-            sasl_mechanism="OAUTHBEARER",
-            sasl_oauthbearer_token_endpoint_url=url,
+            "TOKENS", sasl_mechanism="OAUTHBEARER", sasl_oauthbearer_token_endpoint_url=url, **more,
             sasl_jaas_config=f'{module} required clientId="app" clientSecret="{CLIENT_SECRET}" extension_a="b";',
-            **more,
-        )
+        )  # fmt: skip
 
     def allow(self, *acls: Acl, user: str = "bob") -> None:
         """Allow `user` these operations. The ACLs are in force when this returns."""
@@ -128,11 +123,8 @@ def quoted(text: str) -> str:
 
 
 def keys_of(identity: Identity) -> dict[str, str]:
-    return {
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.certificate.chain": identity.chain,
-        "ssl.keystore.key": identity.key,
-    }
+    keys = {"ssl.keystore.certificate.chain": identity.chain, "ssl.keystore.key": identity.key}
+    return {"ssl.keystore.type": "PEM", **keys}
 
 
 def settings(**more: str) -> Mapping[str, str]:

@@ -3,8 +3,7 @@
 from mutants.mutant import Mutant
 
 _THROTTLES = "tests/unit/kafka/net/test_throttles.py::"
-_HOSTILE_SCHEMAS = "tests/unit/registry/test_hostile_schemas.py::"
-_TENANTS = "tests/unit/spark/test_tenants.py::"
+_HOSTILE_SCHEMAS = "tests/unit/registry/test_protobuf.py::"
 _QUOTING = "tests/unit/text/test_quoting.py::"
 _ANSWERS = "tests/verification/fuzz/test_answers.py::"
 
