@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 
 import broker_admin
 from batch_versions_app import DIGIT
-from committed_rows import read
+from broker_admin import read
 from exactly_once_runs import kill_at, run
 from kafka_sink.broker import LocalKafka
 from spark_writes import Here, pykafka

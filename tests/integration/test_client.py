@@ -16,7 +16,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from committed_rows import read_values
+from broker_admin import read_values
 from comparison import Record
 from kafka_sink.broker import LocalKafka
 from kafka_sink.kafka.admin.client import AdminClient

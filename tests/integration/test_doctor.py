@@ -15,8 +15,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from pyspark.sql import SparkSession
 
 import kafka_sink
-from broker_admin import topics
-from committed_rows import groups, transactions
+from broker_admin import groups, topics, transactions
 from effort import variants
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import check

@@ -24,8 +24,8 @@ import kafka_sink
 import stream_support
 import stream_to_kafka
 import transform_kafka
+from broker_admin import read_values
 from code_blocks import ROOT, blocks, run_bash, run_python, words_of
-from committed_rows import read_values
 from kafka_sink.broker import LocalKafka
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest

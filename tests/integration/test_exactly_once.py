@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from committed_rows import open_transactions, read
+from broker_admin import open_transactions, read
 from exactly_once_runs import ALL_ONCE, MICRO_BATCHES, go_on, incoming, kill_at, run
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import transactions

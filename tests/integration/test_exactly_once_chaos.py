@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import processes
-from committed_rows import group_coordinator, held_back, leader, open_transactions, read, transactions
+from broker_admin import group_coordinator, held_back, leader, open_transactions, read, transactions
 from exactly_once_runs import ALL_ONCE, ROWS_A_FILE, Run, finish_run, go_on, incoming, kill_at
 from kafka_sink.broker import LocalKafka
 from spark_writes import Here

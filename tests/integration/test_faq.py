@@ -12,8 +12,8 @@ from nbclient import NotebookClient
 from pyspark.errors import AnalysisException
 
 import kafka_sink
+from broker_admin import read_values
 from code_blocks import ROOT, run_bash, run_python
-from committed_rows import read_values
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import WriteModeUnsupported
 from mistakes import MISTAKES, row

@@ -14,8 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import kafka_sink
 import processes
-from broker_admin import producer, send
-from committed_rows import held_back, read_values
+from broker_admin import held_back, producer, read_values, send
 from exactly_once_runs import Run
 from kafka_reads import PYKAFKA, assert_group_is_not_ahead, committed, frame, logged
 from kafka_sink.broker import LocalKafka

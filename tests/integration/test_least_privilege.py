@@ -14,8 +14,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from broker_admin import produce, producer, send
-from committed_rows import groups, open_transactions, read
+from broker_admin import groups, open_transactions, produce, producer, read, send
 from effort import variants
 from exactly_once_runs import ALL_ONCE, incoming
 from kafka_reads import offsets_read, reader_of

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from committed_rows import groups, open_transactions, read, transactions
+from broker_admin import groups, open_transactions, read, transactions
 from effort import variants
 from exactly_once_runs import (
     ALL_ONCE,

@@ -12,8 +12,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 import segment_files
-from broker_admin import producer, send
-from committed_rows import read_values
+from broker_admin import producer, read_values, send
 from kafka_reads import JVM, PYKAFKA, assert_same, frame, logged, read_now, running, stream
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli.verify import main as verify

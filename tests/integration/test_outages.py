@@ -11,9 +11,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from broker_admin import producer, send
+from broker_admin import producer, read_values, send
 from code_blocks import run_python
-from committed_rows import read_values
 from effort import variants
 from kafka_reads import PYKAFKA, committed
 from kafka_reads import stream as stream_of

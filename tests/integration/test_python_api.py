@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
 from applications import told_by
-from committed_rows import read_values
+from broker_admin import read_values
 from effort import variants
 from exactly_once_runs import is_unrecorded
 from kafka_sink import errors

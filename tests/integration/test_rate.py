@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
-from broker_admin import limit, producer, send
-from committed_rows import open_transactions, read_values
+from broker_admin import limit, open_transactions, producer, read_values, send
 from kafka_reads import reader_of
 from kafka_sink.broker import LocalKafka
 from kafka_sink.kafka.producer import throttling

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from broker_admin import RackedKafka, producer
+from broker_admin import RackedKafka, leader, producer
 from chaos.brokers import restart_in_order, started_again, stopped, wait_until_whole
-from committed_rows import leader
 from kafka_reads import PYKAFKA, both_ways, places, read_now, running, stream
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import OffsetsLost

@@ -18,8 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import broker_admin
 import kafka_sink.cli.verify
-from broker_admin import delete_records, delete_topic
-from committed_rows import read
+from broker_admin import delete_records, delete_topic, read
 from effort import variants
 from exactly_once_runs import ALL_ONCE, FILES, MICRO_BATCHES, ROWS_A_FILE, go_on, incoming, is_unrecorded, kill_at
 from kafka_sink.broker import LocalKafka

@@ -11,8 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from broker_admin import producer as their_producer
-from broker_admin import send
-from committed_rows import read_values
+from broker_admin import read_values, send
 from kafka_reads import PYKAFKA, Read, running, stream
 from kafka_sink.broker import LocalKafka
 from kafka_sink.commit.commit_topic import ensure_commit_topic

@@ -22,10 +22,9 @@ from pyspark.sql import SparkSession
 
 import kafka_sink
 from applications import told_by
-from broker_admin import producer, send
+from broker_admin import producer, read_values, send
 from certificates import FORMS, PASSWORD, Authority, Identity, keystore, truststore
 from code_blocks import run_python
-from committed_rows import read_values
 from http_endpoints import Idp, body, token_endpoint, token_for
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import check

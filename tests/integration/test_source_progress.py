@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from broker_admin import delete_topic, limit, produce, producer, send
+from broker_admin import delete_topic, leader, limit, produce, producer, send
 from code_blocks import words_of
-from committed_rows import leader
 from effort import variants
 from kafka_reads import JVM, PYKAFKA, copy_all
 from kafka_sink.broker import LocalKafka

@@ -12,8 +12,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from pyspark.errors import PySparkException, StreamingQueryException
 
 import kafka_sink
-from broker_admin import admin, produce
-from committed_rows import held_back, read, read_values
+from broker_admin import admin, held_back, produce, read, read_values
 from effort import variants
 from exactly_once_runs import ALL_ONCE, ROWS_A_FILE, add_file, finish_run, incoming, is_unrecorded, run_in
 from kafka_reads import PYKAFKA, copy_all, places, read_now, stream

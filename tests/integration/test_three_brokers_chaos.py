@@ -14,9 +14,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from broker_admin import admin, producer, send
+from broker_admin import admin, held_back, leader, open_transactions, producer, read, send
 from chaos.brokers import started_again, wait_until_whole
-from committed_rows import held_back, leader, open_transactions, read
 from exactly_once_runs import ALL_ONCE, ROWS_A_FILE, Run, go_on, incoming
 from kafka_reads import PYKAFKA, both_ways, stream
 from kafka_sink.broker import LocalKafka

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, R
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 import broker_admin
-from committed_rows import read_values
+from broker_admin import read_values
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
 from kafka_sink.cli import transactions
 from kafka_sink.commit import hanging, two_phase

@@ -23,16 +23,7 @@ from effort import each
 from kafka_sink import error_of, errors
 from kafka_sink.broker import errors as broker_errors
 from kafka_sink.broker.errors import LocalKafkaError
-from kafka_sink.errors import (
-    DataState,
-    InvalidOption,
-    KafkaSinkError,
-    MissingOption,
-    ProtocolError,
-    StateExpired,
-    WorkerExhausted,
-    WriteKind,
-)
+from kafka_sink.errors import DataState, InvalidOption, KafkaSinkError, MissingOption, ProtocolError, WriteKind
 from kafka_sink.errors.exhaustion import exhausted, exhaustion_named, is_exhaustion
 from kafka_sink.errors.failures import told_by_spark, told_to_spark
 from kafka_sink.errors.wording import words
@@ -162,10 +153,10 @@ def test_what_an_exactly_once_error_knows_decides_what_it_says() -> None:
     before, amid = map(str, hanging)
     assert "none of this run was written. " in before and "none of this run was written" not in amid
     assert "its replay writes nothing again" in amid and "its replay" not in before
-    of_another = StateExpired(sink="orders", micro_batch_id=7, query_id="one", decided_query_id="other")
+    of_another = errors.StateExpired(sink="orders", micro_batch_id=7, query_id="one", decided_query_id="other")
     assert "query other's" in str(of_another) and "query one" in str(of_another)
     assert "offsets.retention.minutes" not in str(of_another)
-    assert "offsets.retention.minutes" in str(StateExpired(sink="orders", micro_batch_id=7, query_id="one"))
+    assert "offsets.retention.minutes" in str(errors.StateExpired(sink="orders", micro_batch_id=7, query_id="one"))
     for cls in (errors.AttemptFenced, errors.TransactionTimedOut, errors.AbortedRowsOpen):
         assert "the micro-batch runs again" in str(example(cls).in_transaction())
 
@@ -274,7 +265,7 @@ def test_what_is_named(error: Exception, what: str) -> None:
     named = exhausted(error)
     assert named is not None
     assert named.what == what
-    with pytest.raises(WorkerExhausted) as raised, exhaustion_named():
+    with pytest.raises(errors.WorkerExhausted) as raised, exhaustion_named():
         raise error
     assert raised.value.__cause__ is error
 
@@ -295,7 +286,7 @@ def test_an_error_with_a_name_keeps_it_and_one_of_a_transaction_says_so() -> Non
     with pytest.raises(MissingOption) as raised, exhaustion_named():
         raise named
     assert raised.value is named
-    invisible = pytest.raises(WorkerExhausted, match="no row of this attempt is visible")
+    invisible = pytest.raises(errors.WorkerExhausted, match="no row of this attempt is visible")
     with invisible as raised, told_of_a_transaction(None):
         raise MemoryError
     assert raised.value.write_kind is WriteKind.STREAM
@@ -340,7 +331,7 @@ def test_a_certificate_not_opened_for_want_of_files_is_no_option(
     with pytest.raises(InvalidOption):
         client_context(settings)
     monkeypatch.setattr(Path, "open", no_file)
-    with pytest.raises(WorkerExhausted), exhaustion_named():
+    with pytest.raises(errors.WorkerExhausted), exhaustion_named():
         client_context(settings)
 
 
@@ -350,7 +341,7 @@ def test_a_token_is_not_asked_for_again_without_files(monkeypatch: pytest.Monkey
     endpoint = TokenEndpoint(
         url="http://h/t", client_id="id", client_secret="s", scope=None, header_urlencode=False, contexts=None
     )
-    with pytest.raises(WorkerExhausted), exhaustion_named():
+    with pytest.raises(errors.WorkerExhausted), exhaustion_named():
         endpoint.fetch(lambda: 0.0)
     connect.assert_called_once()
 
