@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from here import Here
 from kafka_reads import add_jvm_source
 from kafka_sink.broker import LocalKafka
 from secure_kafka import VERSIONS, SecureKafka, secure_kafka
+from spark_writes import Here
 
 
 @pytest.fixture

@@ -12,9 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from comparison import Record
-from here import Here
-from spark_writes import finish
-from variants import variants
+from effort import variants
+from spark_writes import Here, finish
 
 DEADLINE_S = 60
 GUARANTEES = ["at-least-once", "exactly-once"]

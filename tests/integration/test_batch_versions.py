@@ -11,11 +11,10 @@ from pyspark.errors import PySparkException
 
 import broker_admin
 from batch_versions_app import DIGIT
-from committed_rows import read
+from broker_admin import read
 from exactly_once_runs import kill_at, run
-from here import Here
 from kafka_sink.broker import LocalKafka
-from spark_writes import pykafka
+from spark_writes import Here, pykafka
 
 CHAOS = pytest.mark.chaos
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from committed_rows import read_values
+from broker_admin import read_values
 from comparison import Record
 from kafka_sink.broker import LocalKafka
 from kafka_sink.kafka.admin.client import AdminClient
@@ -32,8 +32,8 @@ from kafka_sink.kafka.reader import Reader
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import given_options, sink_config
 from kafka_sink.options.reading import READING, read_config
-from live_producers import watch_cores
 from open_connections import opened_since, own_connections
+from producer_core import watch_cores
 from read_back import read_topic
 from secure_kafka import SecureKafka
 from spark_writes import end_offset

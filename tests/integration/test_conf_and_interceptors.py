@@ -13,10 +13,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
-from here import Here
 from kafka_sink.broker import LocalKafka
 from kafka_sink.spark.tally import Tally
-from spark_writes import finish, numbers
+from spark_writes import Here, finish, numbers
 
 
 @pytest.fixture

@@ -10,11 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
 from broker_admin import admin, topics
-from here import Here
+from effort import variants
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import TopicNotCreated, WriteWouldFail
-from spark_writes import finish
-from variants import variants
+from spark_writes import Here, finish
 
 DEADLINE_S = 60
 ROWS = 100

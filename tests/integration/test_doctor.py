@@ -15,10 +15,8 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from pyspark.sql import SparkSession
 
 import kafka_sink
-from broker_admin import topics
-from committed_rows import groups, transactions
-from doctor_reports import examined, failure_found, verdict_of
-from here import Here
+from broker_admin import groups, topics, transactions
+from effort import variants
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import check
 from kafka_sink.doctor.reading import examine_read
@@ -26,8 +24,8 @@ from kafka_sink.doctor.report import Report, Status
 from kafka_sink.errors import InvalidOption, MissingColumn, UnknownOption
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config
-from secure_kafka import Acl, SecureKafka
-from variants import variants
+from secure_kafka import Acl, SecureKafka, examined, failure_found, verdict_of
+from spark_writes import Here
 
 DEADLINE_S = 60
 OK, WARNING, FAILED, SKIPPED = Status

@@ -24,15 +24,15 @@ import kafka_sink
 import stream_support
 import stream_to_kafka
 import transform_kafka
+from broker_admin import read_values
 from code_blocks import ROOT, blocks, run_bash, run_python, words_of
-from committed_rows import read_values
-from here import Here
 from kafka_sink.broker import LocalKafka
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.monitoring.listener import StreamTally
 from kafka_sink.options.config import sink_config
+from spark_writes import Here
 from waiting import wait_until
 
 DEADLINE_S = 120

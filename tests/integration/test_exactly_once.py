@@ -13,12 +13,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from committed_rows import open_transactions, read
+from broker_admin import open_transactions, read
 from exactly_once_runs import ALL_ONCE, MICRO_BATCHES, go_on, incoming, kill_at, run
-from here import Here
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import transactions
-from spark_writes import ARROW_BATCH_ROWS, finish, held, pykafka, wait_for_rows
+from spark_writes import ARROW_BATCH_ROWS, Here, finish, held, pykafka, wait_for_rows
 
 CHAOS = pytest.mark.chaos
 

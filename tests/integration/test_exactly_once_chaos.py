@@ -16,10 +16,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import processes
-from committed_rows import group_coordinator, held_back, leader, open_transactions, read, transactions
+from broker_admin import group_coordinator, held_back, leader, open_transactions, read, transactions
 from exactly_once_runs import ALL_ONCE, ROWS_A_FILE, Run, finish_run, go_on, incoming, kill_at
-from here import Here
 from kafka_sink.broker import LocalKafka
+from spark_writes import Here
 from waiting import wait_until
 
 # Three starts of Spark, and brokers that come back, take minutes where everything waits for a core.

@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import kafka_sink
-from here import Here
+from effort import variants
 from kafka_sink import functions as K
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import (
@@ -34,7 +34,7 @@ from kafka_sink.exporting.co_partition import co_partitioned
 from kafka_sink.exporting.columns import ColumnArguments, ColumnOrName, Framing, record_frame, staged
 from kafka_sink.registry import serialized
 from read_back import read_topic
-from variants import variants
+from spark_writes import Here
 
 DEADLINE_S = 60
 TASKS, PARTITIONS, ROWS, KEYS = 6, 8, 24_000, 200

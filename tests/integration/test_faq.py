@@ -12,13 +12,12 @@ from nbclient import NotebookClient
 from pyspark.errors import AnalysisException
 
 import kafka_sink
+from broker_admin import read_values
 from code_blocks import ROOT, run_bash, run_python
-from committed_rows import read_values
-from here import Here
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import WriteModeUnsupported
 from mistakes import MISTAKES, row
-from spark_writes import finish, pykafka
+from spark_writes import Here, finish, pykafka
 
 FAQ = " ".join((ROOT / "docs" / "faq.md").read_text(encoding="utf-8").split())
 ROWS = 10

@@ -17,12 +17,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
+from effort import variants
 from kafka_sink import functions as K
 from kafka_sink.options.java_pattern import java_pattern
 from kafka_sink.options.kinds import Problem
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.partitioner import RowPartitioner, StickyPartitioner
-from variants import variants
 
 # Output of SerializerVectors.java, beside it.
 JAVA_VECTORS = Path(__file__).with_name("serializer_vectors.csv")

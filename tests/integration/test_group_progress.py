@@ -12,8 +12,7 @@ from kafka import KafkaAdminClient
 from kafka.errors import RetriableError
 
 from broker_admin import produce
-from here import Here
-from kafka_reads import PYKAFKA
+from kafka_reads import PYKAFKA, read_now, running, stream
 from kafka_sink.broker import LocalKafka
 from kafka_sink.kafka.admin.group_offsets import COMMIT_PATIENCE_MS
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -21,7 +20,7 @@ from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config
 from kafka_sink.spark.reading.group_progress import GroupProgress
 from processes import stopped
-from stream_reads import read_now, running, stream
+from spark_writes import Here
 from waiting import wait_until
 
 DEADLINE_S = 30

@@ -16,11 +16,10 @@ from pyspark.sql import SparkSession
 
 import kafka_sink
 import segment_files
-from kafka_reads import JVM, PYKAFKA, frame, reader_of
+from effort import variants
+from kafka_reads import JVM, PYKAFKA, frame, reader_of, running, stream
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import FetchRefused, KafkaSinkError, RecordsCorrupt
-from stream_reads import running, stream
-from variants import variants
 
 ROWS_A_BATCH, BATCH_COUNT = 20, 5
 LEVELS = ("read_uncommitted", "read_committed")

@@ -22,13 +22,13 @@ import stream_support
 import stream_to_kafka
 import transform_kafka
 from broker_admin import create_again, produce
-from here import Here
+from effort import variants
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import LogBroken
 from kafka_sink.errors.failures import told_by_spark
 from kafka_sink.monitoring.listener import StreamTally
 from read_back import read_topic
-from variants import variants
+from spark_writes import Here
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
 SPARK_SUBMIT = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]"]

@@ -20,8 +20,22 @@ from kafka_sink.errors import AuthenticationFailed, BrokersUnreachable, KafkaSin
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import sink_config
-from kerberized_kafka import HOST, NAME, SESSION_MS, KerberizedKafka, kerberized_kafka, of_cache, of_keytab, program
-from lying_kerberos import END, OFFER, REPLY, Acceptor, Lie, lying_broker
+from kerberized_kafka import (
+    END,
+    HOST,
+    NAME,
+    OFFER,
+    REPLY,
+    SESSION_MS,
+    Acceptor,
+    KerberizedKafka,
+    Lie,
+    kerberized_kafka,
+    lying_broker,
+    of_cache,
+    of_keytab,
+    program,
+)
 from read_back import read_topic
 from scripted_peers import peer
 from secure_kafka import CA

@@ -14,14 +14,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import kafka_sink
 import processes
-from broker_admin import producer, send
-from committed_rows import held_back, read_values
+from broker_admin import held_back, producer, read_values, send
 from exactly_once_runs import Run
-from here import Here
-from kafka_reads import PYKAFKA, frame
+from kafka_reads import PYKAFKA, assert_group_is_not_ahead, committed, frame, logged
 from kafka_sink.broker import LocalKafka
 from killed_app import DEAD, GROUP, GUARANTEES, SOURCE
-from stream_reads import assert_group_is_not_ahead, committed, logged
+from spark_writes import Here
 from waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3_000)]

@@ -14,8 +14,8 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from broker_admin import produce, producer, send
-from committed_rows import groups, open_transactions, read
+from broker_admin import groups, open_transactions, produce, producer, read, send
+from effort import variants
 from exactly_once_runs import ALL_ONCE, incoming
 from kafka_reads import offsets_read, reader_of
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION
@@ -23,7 +23,6 @@ from kafka_sink.errors import TopicAuthorizationFailed
 from read_back import read_topic
 from secure_kafka import Acl, SecureKafka
 from spark_writes import ARROW_BATCH_ROWS, end_offset, finish, held
-from variants import variants
 from waiting import wait_until
 
 DEADLINE_S = 60

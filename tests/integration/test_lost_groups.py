@@ -12,17 +12,26 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from committed_rows import groups, open_transactions, read, transactions
-from exactly_once_runs import ALL_ONCE, finish_run, go_on, incoming, is_unrecorded
-from exactly_once_writes import own_workers, plan, run_tasks, write_batch
-from here import Here
+from broker_admin import groups, open_transactions, read, transactions
+from effort import variants
+from exactly_once_runs import (
+    ALL_ONCE,
+    finish_run,
+    go_on,
+    incoming,
+    is_unrecorded,
+    own_workers,
+    plan,
+    run_tasks,
+    write_batch,
+)
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
 from kafka_sink.cli import transactions as command
 from kafka_sink.commit.handover import Sink
 from kafka_sink.options.config import given_options
 from kafka_sink.spark.exactly_once import plan as planning
 from kafka_sink.spark.writer import KafkaBatchWriter
-from variants import variants
+from spark_writes import Here
 
 BOTH = ("{}.0", "{}.1")
 ALL = (*BOTH, "{}.decision")

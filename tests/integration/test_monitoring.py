@@ -18,7 +18,6 @@ import kafka_sink
 import waiting
 from broker_admin import create_again, delete_records, limit
 from code_blocks import run_python
-from here import Here
 from kafka_sink.broker import LocalKafka
 from kafka_sink.monitoring.listener import ProgressLine, ProgressListener, StreamTally
 from kafka_sink.monitoring.micro_batch import BadRows, MicroBatch, Read, ReadTotals
@@ -28,7 +27,7 @@ from kafka_sink.monitoring.transactions import OpenTransactions, TransactionWatc
 from kafka_sink.spark.read_tally import ReadTally
 from kafka_sink.spark.tally import Tally
 from read_back import read_topic
-from spark_writes import arriving, finish, numbers, save, start
+from spark_writes import Here, arriving, finish, numbers, save, start
 from waiting import wait_until
 
 # A worker cannot import it.

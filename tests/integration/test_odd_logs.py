@@ -12,16 +12,14 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 import segment_files
-from broker_admin import producer, send
-from committed_rows import read_values
-from kafka_reads import JVM, PYKAFKA, assert_same, frame
+from broker_admin import producer, read_values, send
+from kafka_reads import JVM, PYKAFKA, assert_same, frame, logged, read_now, running, stream
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli.verify import main as verify
 from kafka_sink.errors import TimestampOutOfRange
 from record_cases import Row
 from record_sets import Batch
 from spark_writes import failure_of, numbers, pykafka
-from stream_reads import logged, read_now, running, stream
 from waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]

@@ -17,8 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
-from broker_admin import admin, delete_topic, partition_count, produce
-from committed_rows import read
+from broker_admin import admin, delete_topic, partition_count, produce, read
 from exactly_once_runs import ALL_ONCE, go_on, kill_at
 from kafka_reads import offsets_read, reader_of
 from kafka_sink.broker import LocalKafka

@@ -11,18 +11,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from broker_admin import producer, send
+from broker_admin import producer, read_values, send
 from code_blocks import run_python
-from committed_rows import read_values
-from kafka_reads import PYKAFKA
+from effort import variants
+from kafka_reads import PYKAFKA, committed
+from kafka_reads import stream as stream_of
 from kafka_sink import errors
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import BrokersUnreachable
 from kafka_sink.kafka.outage import FIRST_MS
 from spark_writes import error_of
-from stream_reads import committed
-from stream_reads import stream as stream_of
-from variants import variants
 from waiting import wait_until
 
 DEADLINE_S = 300

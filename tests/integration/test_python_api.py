@@ -18,14 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
 from applications import told_by
-from committed_rows import read_values
+from broker_admin import read_values
+from effort import variants
 from exactly_once_runs import is_unrecorded
-from here import Here
 from kafka_sink import errors
 from kafka_sink.broker import LocalKafka
 from kafka_sink.monitoring.listener import ProgressLine, ProgressListener, StreamTally
-from spark_writes import error_of, numbers
-from variants import variants
+from spark_writes import Here, error_of, numbers
 from waiting import wait_until
 
 DEADLINE_S = 180

@@ -13,9 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
-from broker_admin import limit, producer, send
-from committed_rows import open_transactions, read_values
-from here import Here
+from broker_admin import limit, open_transactions, producer, read_values, send
 from kafka_reads import reader_of
 from kafka_sink.broker import LocalKafka
 from kafka_sink.kafka.producer import throttling
@@ -24,7 +22,7 @@ from kafka_sink.spark.guarantee import AtLeastOnce
 from kafka_sink.spark.writer import write_task
 from read_back import read_topic
 from record_digest import Record
-from spark_writes import pykafka
+from spark_writes import Here, pykafka
 
 DEADLINE_S = 60
 ROWS_PER_S = 400

@@ -16,8 +16,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSourceReader
 
-from broker_admin import RackedKafka, delete_records, producer, send
-from committed_rows import read_values
+from broker_admin import RackedKafka, delete_records, producer, read_values, send
 from kafka_reads import (
     COMPACTED,
     JVM,

@@ -8,10 +8,10 @@ from pyspark.sql import SparkSession
 
 from applications import told_by
 from broker_admin import delete_records, produce
+from effort import variants
 from kafka_reads import frame as frame_of
+from kafka_reads import stream
 from kafka_sink.broker import LocalKafka
-from stream_reads import stream
-from variants import variants
 
 SOURCES = variants("pykafka", "kafka")
 

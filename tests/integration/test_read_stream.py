@@ -17,13 +17,29 @@ from pyspark.sql import functions as F
 
 import processes
 from broker_admin import add_partitions, delete_records, delete_topic, producer
-from kafka_reads import JVM, NOON_MS, PYKAFKA, by_partition, names, new_topic, write, written
+from effort import variants
+from kafka_reads import (
+    JVM,
+    NOON_MS,
+    PYKAFKA,
+    Read,
+    both_ways,
+    by_partition,
+    committed,
+    logged,
+    names,
+    new_topic,
+    places,
+    read_now,
+    running,
+    stream,
+    write,
+    written,
+)
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import InvalidOption, LogBroken, OffsetsLost, RefusedOption, TopicToReadMissing, UnknownOption
 from open_connections import connections_to
 from spark_writes import error_of
-from stream_reads import Read, both_ways, committed, logged, places, read_now, running, stream
-from variants import variants
 from waiting import wait_until
 
 DEADLINE_S = 60

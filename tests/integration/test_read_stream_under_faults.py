@@ -9,14 +9,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from broker_admin import RackedKafka, producer
+from broker_admin import RackedKafka, leader, producer
 from chaos.brokers import restart_in_order, started_again, stopped, wait_until_whole
-from committed_rows import leader
-from kafka_reads import PYKAFKA
+from kafka_reads import PYKAFKA, both_ways, places, read_now, running, stream
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import OffsetsLost
 from read_back import read_topic
-from stream_reads import both_ways, places, read_now, running, stream
 from waiting import wait_until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]

@@ -18,13 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 import broker_admin
 import kafka_sink.cli.verify
-from broker_admin import delete_records, delete_topic
-from committed_rows import read
+from broker_admin import delete_records, delete_topic, read
+from effort import variants
 from exactly_once_runs import ALL_ONCE, FILES, MICRO_BATCHES, ROWS_A_FILE, go_on, incoming, is_unrecorded, kill_at
-from here import Here
 from kafka_sink.broker import LocalKafka
-from spark_writes import finish, pykafka, start, with_conf
-from variants import variants
+from spark_writes import Here, finish, pykafka, start, with_conf
 
 DEADLINE_S = 60
 EQUAL, DIFFERENT, WRONG_USAGE, NOT_COMPARED = 0, 1, 2, 3

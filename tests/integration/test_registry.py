@@ -20,11 +20,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from here import Here
+from http_endpoints import INCOMPATIBLE, registry_stand_in
 from kafka_sink.errors import ColumnNotInSchema, DuplicateColumn, MissingColumn, SchemaIncompatible
 from kafka_sink.registry import serialized
 from registry_rows import COLUMNS, message_class, read_from_protobuf, with_empty_for_null
-from registry_stand_in import INCOMPATIBLE, registry_stand_in
+from spark_writes import Here
 
 FORMS = ("avro", "json", "protobuf")
 

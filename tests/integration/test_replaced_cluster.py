@@ -11,9 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from broker_admin import producer as their_producer
-from broker_admin import send
-from committed_rows import read_values
-from kafka_reads import PYKAFKA
+from broker_admin import read_values, send
+from kafka_reads import PYKAFKA, Read, running, stream
 from kafka_sink.broker import LocalKafka
 from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.errors import ClusterChanged, LogBroken
@@ -22,7 +21,6 @@ from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kept import lease_admin_client, lease_producer
 from kafka_sink.options.config import sink_config
-from stream_reads import Read, running, stream
 
 ROWS = 100
 

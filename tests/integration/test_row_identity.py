@@ -9,10 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
 from exactly_once_runs import is_unrecorded
-from here import Here
 from kafka_sink.broker import LocalKafka
 from read_back import read_topic
-from spark_writes import finish
+from spark_writes import Here, finish
 
 DEADLINE_S = 60
 ROWS = 2_000

@@ -22,12 +22,10 @@ from pyspark.sql import SparkSession
 
 import kafka_sink
 from applications import told_by
-from broker_admin import producer, send
-from certificates import Authority, Identity
+from broker_admin import producer, read_values, send
+from certificates import FORMS, PASSWORD, Authority, Identity, keystore, truststore
 from code_blocks import run_python
-from committed_rows import read_values
-from doctor_reports import CANARY, failure_found
-from java_stores import FORMS, PASSWORD, keystore, truststore
+from http_endpoints import Idp, body, token_endpoint, token_for
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import check
 from kafka_sink.errors import (
@@ -50,10 +48,10 @@ from kafka_sink.options.config import complete, given_options, sink_config
 from kafka_sink.text.redaction import Secret
 from kafka_sink.verification.cluster import Cluster
 from read_back import read_topic
-from scripted_kafka import scripted
-from scripted_peers import Behaviour, peer
+from scripted_peers import Behaviour, peer, scripted
 from secure_kafka import (
     CA,
+    CANARY,
     CLIENT_SECRET,
     OTHER_CA,
     PASSWORDS,
@@ -62,12 +60,12 @@ from secure_kafka import (
     SecureKafka,
     add_scram_users,
     careless_java,
+    failure_found,
     keys_of,
     quoted,
     secure_kafka,
 )
 from segment_files import down
-from token_endpoint import Idp, body, token_endpoint, token_for
 from waiting import wait_until
 
 # Half of the time that a write waits for a cluster that it does not reach.

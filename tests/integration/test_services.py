@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from certificates import Authority
 from code_blocks import ROOT, run_python
+from effort import variants
 from kafka_services import EVENT_HUBS_PREMIUM, EVENT_HUBS_STANDARD, REDPANDA, WARPSTREAM, Service, ServiceDouble
 from kafka_sink.command_line import preset
 from model.settings import PRODUCE
 from spark_writes import finish, start
-from variants import variants
 from waiting import wait_until
 
 CA = Authority()

@@ -8,16 +8,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from broker_admin import delete_topic, limit, produce, producer, send
+from broker_admin import delete_topic, leader, limit, produce, producer, send
 from code_blocks import words_of
-from committed_rows import leader
-from kafka_reads import JVM, PYKAFKA
+from effort import variants
+from kafka_reads import JVM, PYKAFKA, copy_all
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import check, stuck, transactions
 from kafka_sink.doctor import worker_start
 from kafka_sink.doctor.report import Status
-from stream_reads import copy_all
-from variants import variants
 from waiting import wait_until
 
 

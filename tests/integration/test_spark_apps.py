@@ -11,8 +11,7 @@ import pytest
 
 from applications import DEADLINE_S, run_application, told_by
 from apps import ROWS, SLOTS
-from broker_admin import produce
-from committed_rows import held_back, open_transactions, read
+from broker_admin import held_back, open_transactions, produce, read
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors.exhaustion import PATIENCE_MS
 from read_back import read_topic

@@ -24,13 +24,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from broker_admin import delete_topic, topics
-from here import Here
+from effort import variants
 from kafka_sink.broker import LocalKafka
 from open_connections import connections_to
 from read_back import read_topic
 from spark_writes import (
     ARROW_BATCH_ROWS,
     DEADLINE_S,
+    Here,
     end_offset,
     finish,
     held,
@@ -42,7 +43,6 @@ from spark_writes import (
     wait_for_rows,
     with_conf,
 )
-from variants import variants
 from waiting import wait_until
 
 ROWS = 6 * ARROW_BATCH_ROWS

@@ -16,13 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from broker_admin import add_partitions
 from broker_admin import producer as their_producer
-from here import Here
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import PartitionOutOfRange
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import sink_config
 from read_back import read_topic
-from spark_writes import DEADLINE_S, failure_of, finish, numbers, pykafka, with_conf
+from spark_writes import DEADLINE_S, Here, failure_of, finish, numbers, pykafka, with_conf
 
 TOPIC_SCHEMA = (
     "partition INT, offset BIGINT, key BINARY, value BINARY, "

@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor
 
-from committed_rows import read_values
+from broker_admin import read_values
 from exactly_once_runs import is_unrecorded
 from kafka_sink.broker import LocalKafka
 from spark_writes import DEADLINE_S, finish, pykafka, with_conf

@@ -12,16 +12,14 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from pyspark.errors import PySparkException, StreamingQueryException
 
 import kafka_sink
-from broker_admin import admin, produce
-from committed_rows import held_back, read, read_values
+from broker_admin import admin, held_back, produce, read, read_values
+from effort import variants
 from exactly_once_runs import ALL_ONCE, ROWS_A_FILE, add_file, finish_run, incoming, is_unrecorded, run_in
-from here import Here
-from kafka_reads import PYKAFKA
+from kafka_reads import PYKAFKA, copy_all, places, read_now, stream
 from kafka_sink.cli import transactions
 from kafka_sink.commit.stream_name import FILE_NAME, query_name, spelled_name
 from kafka_sink.errors import CheckpointBehind, KafkaSinkError, NonDeterministicReplay, StateExpired, WrittenOtherwise
-from stream_reads import copy_all, places, read_now, stream
-from variants import variants
+from spark_writes import Here
 
 
 @pytest.fixture

@@ -19,7 +19,16 @@ from pathlib import Path
 
 import pytest
 
-from broker_admin import add_partitions, delete_topic, partition_count
+from broker_admin import (
+    add_partitions,
+    delete_topic,
+    group_coordinator,
+    held_back,
+    leader,
+    open_transactions,
+    partition_count,
+    transactions,
+)
 from chaos.brokers import (
     controller,
     full,
@@ -34,7 +43,6 @@ from chaos.brokers import (
 from chaos.comparison import Difference, ReadTopic, difference, first_whole
 from chaos.proxy import Address, Direction, Kind, Proxies, Schedule
 from chaos.streams import AT_LEAST_ONCE, EXACTLY_ONCE, GUARANTEES, ROWS, Streams
-from committed_rows import group_coordinator, held_back, leader, open_transactions, transactions
 from kafka_sink.broker import LocalKafka
 from waiting import wait_until
 

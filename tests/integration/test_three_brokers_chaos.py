@@ -14,11 +14,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from broker_admin import admin, producer, send
+from broker_admin import admin, held_back, leader, open_transactions, producer, read, send
 from chaos.brokers import started_again, wait_until_whole
-from committed_rows import held_back, leader, open_transactions, read
 from exactly_once_runs import ALL_ONCE, ROWS_A_FILE, Run, go_on, incoming
-from kafka_reads import PYKAFKA
+from kafka_reads import PYKAFKA, both_ways, stream
 from kafka_sink.broker import LocalKafka
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.commit_topic import ensure_commit_topic
@@ -38,7 +37,6 @@ from soak.application import ALL, DRIVER, PLANNER
 from soak.supervisor import PARTITIONS, TopicSupervisor
 from soak.topics import TopicWriter
 from spark_writes import pykafka
-from stream_reads import both_ways, stream
 from waiting import wait_until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(2_400)]

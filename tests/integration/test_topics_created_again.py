@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from broker_admin import create_again, delete_topic
-from committed_rows import read
-from exactly_once_writes import QUERY_ID, write_batch, write_micro_batch
+from broker_admin import create_again, delete_topic, read
+from exactly_once_runs import QUERY_ID, write_batch, write_micro_batch
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
 from kafka_sink.cli import transactions
 from kafka_sink.kafka.admin.client import AdminClient as SinkClient

@@ -9,6 +9,7 @@ import itertools
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -17,9 +18,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+from kafka.record.default_records import DefaultRecordBatchBuilder
 
 import broker_admin
-from committed_rows import read_values
+from broker_admin import read_values
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
 from kafka_sink.cli import transactions
 from kafka_sink.commit import hanging, two_phase
@@ -29,19 +31,64 @@ from kafka_sink.commit.exchanges import write_offset
 from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
 from kafka_sink.commit.markers import Marker, Names
 from kafka_sink.commit.runner import run
+from kafka_sink.doctor.dialogue import dial
 from kafka_sink.errors import AbortedRowsOpen, CoordinatorUnavailable, DriverFenced, InvalidOption
 from kafka_sink.kafka.admin.client import AdminClient as SinkClient
 from kafka_sink.kafka.clock import wall_clock_ms
+from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.producer.transaction_manager import Transaction
 from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
 from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
 from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
+from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest, ProduceResponse
 from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
+from kafka_sink.kafka.protocol.requests import Request, Response
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import SinkConfig, given_options, sink_config
 from kafka_sink.spark.exactly_once.plan import plan_stream
-from one_broker import produce_record
 from waiting import wait_until
+
+# A topic that was made a moment ago; the markers of the transaction before.
+_FOR_NOW = frozenset({3, 6, 51})
+_DEADLINE_S = 60
+
+
+def ask_broker(config: ProducerConfig, request: Request, number: int = 0) -> Response:
+    """Return the answer of the bootstrap server with this number, modulo the number of servers."""
+    servers = config.bootstrap_servers
+    attempt, dialogue = dial(*servers[number % len(servers)], config)
+    assert dialogue is not None, attempt
+    try:
+        return dialogue.ask(request)
+    finally:
+        dialogue.close()
+
+
+def produce_record(
+    config: ProducerConfig, topic: str, partition: int, value: bytes, transactional_id: str, producer_id: int,
+    producer_epoch: int, transaction_version: int = 2,
+) -> None:  # fmt: skip
+    """Write one record in a transaction by another client's encoder, to a cluster of one broker. With version 1 the
+    request adds no partition to the transaction."""
+    batch = DefaultRecordBatchBuilder(
+        magic=2, compression_type=0, is_transactional=1, producer_id=producer_id, producer_epoch=producer_epoch,
+        base_sequence=0, batch_size=16_384,
+    )  # fmt: skip
+    # Of now: brokers look every five minutes for what is older than a week, and delete it.
+    batch.append(0, timestamp=time.time_ns() // 1_000_000, key=None, value=value, headers=[])
+    rows = ProducePartition(topic, partition, None, bytes(batch.build()))
+    request = ProduceRequest(-1, 30_000, (rows,), transactional_id, transaction_version=transaction_version)
+    codes: list[int] = []
+
+    def is_answered() -> bool:
+        response = ask_broker(config, request, len(codes))
+        assert isinstance(response, ProduceResponse)
+        codes.append(response.partitions[0].error_code)
+        return codes[-1] not in _FOR_NOW
+
+    wait_until(is_answered, _DEADLINE_S, "Produce is answered")
+    assert codes[-1] == 0
+
 
 OLD = "3.9.2"
 SLOTS = 2

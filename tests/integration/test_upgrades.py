@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from broker_admin import held_back, open_transactions, read
 from code_blocks import ROOT
-from committed_rows import held_back, open_transactions, read
 from exactly_once_runs import ALL_ONCE, incoming, kill_at, run
 from kafka_sink.broker import LocalKafka
 

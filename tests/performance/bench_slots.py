@@ -25,7 +25,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from exactly_once_writes import in_task, own_workers
+from exactly_once_runs import in_task, own_workers
 from frame import arguments, markdown, write_report
 from kafka_sink.broker import LocalKafka
 from kafka_sink.commit.exchanges import read_decision

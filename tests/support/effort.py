@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import hypothesis
+import pytest
 
 T = TypeVar("T")
 
@@ -56,3 +57,8 @@ def each(name: str, cases: Iterable[object]) -> Callable[[Callable[..., None]], 
         return run
 
     return decorate
+
+
+def variants(first: Any, *others: Any) -> list[Any]:
+    """Return the values of one argument for `pytest.mark.parametrize`."""
+    return [first, *(pytest.param(each, marks=pytest.mark.long) for each in others)]

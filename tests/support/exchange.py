@@ -55,14 +55,9 @@ class Exchange:
     Unless `is_new` the sink has planned before and its slots have begun before, but nothing was committed."""
 
     def __init__(
-        self,
-        version: int = 2,
-        answer: Callable[[Any], Any] = lambda request: None,
-        *,
-        is_new: bool = False,
-        last_epoch: int = LAST_EPOCH,
-        **sink: Any,
-    ) -> None:
+        self, version: int = 2, answer: Callable[[Any], Any] = lambda request: None, *, is_new: bool = False,
+        last_epoch: int = LAST_EPOCH, **sink: Any,
+    ) -> None:  # fmt: skip
         self.sink = replace(SINK, transaction_version=version, **sink)
         self.kafka = LogicalKafka(version, last_epoch)
         self.asked: Counter[str] = Counter()

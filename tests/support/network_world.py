@@ -15,13 +15,58 @@ from typing import Any
 
 from kafka_sink.kafka.metrics import Figures, Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
-from kafka_sink.kafka.net.transport import Address, Connected, Disconnected, Event, Received, Sent
+from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
 from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
 from kafka_sink.kafka.protocol.apis.metadata import Broker
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.sasl import Authentication, PasswordLogin, authentication
-from scripted_kafka import ScriptedTransport
+
+
+class ScriptedTransport:
+    """A poll without events moves `now_ms` by its whole timeout."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.connects: list[tuple[int, Address]] = []
+        self.open: set[int] = set()
+        self.outbox: dict[int, list[bytes]] = {}
+        self.events: list[Event] = []
+        self.told_at_once: list[bool] = []
+        self.waited_ms: list[int] = []
+        self.woken = 0
+        self.ended = False
+
+    def clock_ms(self) -> int:
+        return self.now_ms
+
+    def connect(self, key: int, address: Address) -> None:
+        self.connects.append((key, address))
+        self.open.add(key)
+        self.outbox[key] = []
+
+    def send(self, key: int, buffers: Sequence[Buffer], *, tell_at_once: bool = True) -> None:
+        self.outbox[key].append(b"".join(buffers))
+        self.told_at_once.append(tell_at_once)
+
+    def poll(self, timeout_ms: int) -> list[Event]:
+        assert timeout_ms >= 0
+        self.waited_ms.append(timeout_ms)
+        events, self.events = self.events, []
+        if not events:
+            self.now_ms += timeout_ms
+        self.open -= {event.key for event in events if isinstance(event, Disconnected)}
+        return events
+
+    def close(self, key: int) -> None:
+        self.open.discard(key)
+
+    def wakeup(self) -> None:
+        self.woken += 1
+
+    def close_all(self) -> None:
+        self.ended = True
+
 
 INIT = InitProducerIdRequest(1)
 NO_ACKS = ProduceRequest(0, 1, ())
@@ -88,15 +133,9 @@ class World:
         authenticate, cluster_id = changed.pop("authenticate", None), changed.pop("cluster_id", None)
         given: dict[str, Any] = {"client_id": "me", "bootstrap_servers": (("boot", 9092),), **changed}
         self.client = NetworkClient(
-            self.transport,
-            clock_ms=self.transport.clock_ms,
-            rng=random.Random(1),
-            settings=NetworkSettings(**given),
-            metrics=self.metrics,
-            resolve=self.resolve,
-            authenticate=authenticate,
-            cluster_id=cluster_id,
-        )
+            self.transport, clock_ms=self.transport.clock_ms, rng=random.Random(1), settings=NetworkSettings(**given),
+            metrics=self.metrics, resolve=self.resolve, authenticate=authenticate, cluster_id=cluster_id,
+        )  # fmt: skip
 
     def resolve(self, host: str, port: int) -> list[Address]:
         self.resolved.append(host)

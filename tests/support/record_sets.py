@@ -182,14 +182,11 @@ def batches(draw: st.DrawFn, base_offset: int) -> Batch:
     deltas = draw(st.lists(st.integers(0, 12), min_size=1, max_size=6, unique=True).map(sorted))
     rows = [] if kind == "empty" else [(delta, draw(ROWS)) for delta in deltas]
     made = Batch(
-        rows=rows,
-        base_offset=base_offset,
-        last_offset_delta=deltas[-1] + draw(st.integers(0, 3)),
+        rows=rows, base_offset=base_offset, last_offset_delta=deltas[-1] + draw(st.integers(0, 3)),
         codec="none" if kind == "empty" else draw(st.sampled_from(["none", "none", *CODEC_IDS])),
         attributes=draw(st.sampled_from([0, 0, LOG_APPEND_TIME])),
-        base_timestamp=draw(TIMESTAMPS_MS),
-        max_timestamp=draw(TIMESTAMPS_MS),
-    )
+        base_timestamp=draw(TIMESTAMPS_MS), max_timestamp=draw(TIMESTAMPS_MS),
+    )  # fmt: skip
     if kind != "transactional":
         return made
     return replace(made, attributes=made.attributes | TRANSACTIONAL, producer_id=producer_id)
@@ -207,10 +204,6 @@ def cases(draw: st.DrawFn) -> Case:
     aborted = draw(st.lists(st.builds(AbortedTransaction, st.integers(1, 3), wanted), max_size=3))
     columns = draw(st.one_of(st.just(COLUMNS), st.lists(st.sampled_from(COLUMNS), min_size=1, unique=True).map(tuple)))
     return Case(
-        made,
-        first_offset=draw(st.one_of(st.just(0), wanted)),
-        end_offset=draw(st.one_of(st.just(NO_END), wanted)),
-        aborted=aborted,
-        cut_bytes=draw(st.one_of(st.just(0), st.integers(1, 60))),
-        columns=columns,
-    )
+        made, first_offset=draw(st.one_of(st.just(0), wanted)), end_offset=draw(st.one_of(st.just(NO_END), wanted)),
+        aborted=aborted, cut_bytes=draw(st.one_of(st.just(0), st.integers(1, 60))), columns=columns,
+    )  # fmt: skip

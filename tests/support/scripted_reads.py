@@ -1,15 +1,21 @@
 """Reads over scripted brokers, whose time only polls move: plans of batches, and streams from one micro-batch to the
 next."""
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+import apis
 from kafka_sink.errors import ReadError
 from kafka_sink.kafka import reader
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
+from kafka_sink.kafka.consumer.fetcher import FetchSettings
+from kafka_sink.kafka.isolation import IsolationLevel
+from kafka_sink.kafka.metadata import Metadata
 from kafka_sink.kept import once
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, ReadConfig, read_config
@@ -19,6 +25,76 @@ from kafka_sink.spark.reading.plan import plan
 from kafka_sink.spark.reading.positions import Positions
 from kafka_sink.spark.reading.stream_plan import StreamPlan
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
+
+# Java's defaults.
+READ_SETTINGS = FetchSettings(
+    isolation_level=IsolationLevel.READ_UNCOMMITTED, max_bytes=1024 * 1024, min_bytes=1, max_wait_ms=500,
+    client_rack="", request_timeout_ms=30_000, metadata_max_age_ms=300_000, retry_backoff_ms=100,
+    retry_backoff_max_ms=1_000, no_progress_ms=120_000, fail_on_data_loss=True, goes_on=True,
+)  # fmt: skip
+
+
+def readers_metadata(topic: str = "") -> Metadata:
+    return Metadata(
+        max_age_ms=300_000, max_idle_ms=300_000, backoff_initial_ms=100, backoff_max_ms=1_000, rng=random.Random(1),
+        creates_topics=False,
+    )  # fmt: skip
+
+
+@dataclass
+class ScriptedLog:
+    """`stable`: where an open transaction begins, None without one. `times`: offsets and timestamps of records.
+    `starts`: where the records of each leader epoch begin, all of them at 0 if not said."""
+
+    earliest: int
+    latest: int
+    stable: int | None = None
+    times: Mapping[int, int] = field(default_factory=dict)
+    leader_epoch: int = 0
+    starts: Mapping[int, int] = field(default_factory=dict)
+
+    def offset(self, timestamp_ms: int, isolation_level: IsolationLevel) -> int:
+        is_committed = isolation_level is IsolationLevel.READ_COMMITTED
+        end = self.latest if self.stable is None or not is_committed else self.stable
+        if timestamp_ms in (apis.EARLIEST, apis.LATEST):
+            return self.earliest if timestamp_ms == apis.EARLIEST else end
+        of = (offset for offset, time_ms in sorted(self.times.items()) if time_ms >= timestamp_ms and offset < end)
+        return next(of, apis.NO_OFFSET)
+
+    def epoch_end(self, leader_epoch: int) -> tuple[int, int]:
+        starts = self.starts or {0: 0, self.leader_epoch: 0}
+        found = max(epoch for epoch in starts if epoch <= leader_epoch)
+        return found, min((start for epoch, start in starts.items() if epoch > found), default=self.latest)
+
+
+Logs = Mapping[tuple[str, int], ScriptedLog]
+
+
+def serve(kafka: ScriptedKafka, logs: Logs) -> None:
+    """Let the first broker lead the partitions of these logs, and answer for them."""
+    kafka.leaders |= dict.fromkeys(logs, min(kafka.brokers))
+
+    def answer(request: apis.ListOffsetsRequest) -> apis.ListOffsetsResponse:
+        return apis.ListOffsetsResponse(0, tuple(_listed(logs, request.asked, request.isolation_level)))
+
+    def answer_epoch(request: apis.OffsetForLeaderEpochRequest) -> apis.OffsetForLeaderEpochResponse:
+        log = logs[request.topic, request.partition]
+        assert request.current_leader_epoch == log.leader_epoch
+        return apis.OffsetForLeaderEpochResponse(0, 0, *log.epoch_end(request.leader_epoch))
+
+    kafka.always(apis.ListOffsetsRequest, answer)
+    kafka.always(apis.OffsetForLeaderEpochRequest, answer_epoch)
+
+
+def _listed(
+    logs: Logs, asked: Iterable[apis.AskedOffset], isolation_level: IsolationLevel
+) -> Iterable[apis.ListedOffset]:
+    for each in asked:
+        log = logs[each.topic, each.partition]
+        offset = log.offset(each.timestamp_ms, isolation_level)
+        time_ms = -1 if each.timestamp_ms < 0 else log.times.get(offset, -1)
+        yield apis.ListedOffset(each.topic, each.partition, 0, time_ms, offset, log.leader_epoch)
+
 
 Spans = list[tuple[str, int, int, int]]
 

@@ -1,6 +1,7 @@
 """A local cluster with a listener for each kind of authentication, and with its own certificates and users."""
 
 import os
+import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,9 @@ from confluent_kafka.admin import (
 from certificates import Authority, Identity
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka, resolve
 from kafka_sink.broker.java import find_java
+from kafka_sink.doctor.report import Report, Verdict
+from kafka_sink.doctor.writing import examine
+from kafka_sink.options.config import sink_config
 from waiting import wait_until
 
 VERSIONS = (DEFAULT_KAFKA_VERSION, pytest.param("3.9.2", marks=pytest.mark.long))
@@ -73,22 +77,17 @@ class SecureKafka:
         module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
         secret = PASSWORDS.get(user, "") if password is None else password
         return self.tls(
-            "SASL",
-            sasl_mechanism=mechanism,
+            "SASL", sasl_mechanism=mechanism, **more,
             sasl_jaas_config=f"{MODULE}.{module} required username={quoted(user)} password={quoted(secret)};",
-            **more,
-        )
+        )  # fmt: skip
 
     def tokens(self, url: str, **more: str) -> dict[str, str]:
         """Options for OAUTHBEARER with tokens from `url`."""
         module = f"{MODULE}.oauthbearer.OAuthBearerLoginModule"
         return self.tls(
-            "TOKENS",
-            sasl_mechanism="OAUTHBEARER",
-            sasl_oauthbearer_token_endpoint_url=url,
+            "TOKENS", sasl_mechanism="OAUTHBEARER", sasl_oauthbearer_token_endpoint_url=url, **more,
             sasl_jaas_config=f'{module} required clientId="app" clientSecret="{CLIENT_SECRET}" extension_a="b";',
-            **more,
-        )
+        )  # fmt: skip
 
     def allow(self, *acls: Acl, user: str = "bob") -> None:
         """Allow `user` these operations. The ACLs are in force when this returns."""
@@ -124,11 +123,8 @@ def quoted(text: str) -> str:
 
 
 def keys_of(identity: Identity) -> dict[str, str]:
-    return {
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.certificate.chain": identity.chain,
-        "ssl.keystore.key": identity.key,
-    }
+    keys = {"ssl.keystore.certificate.chain": identity.chain, "ssl.keystore.key": identity.key}
+    return {"ssl.keystore.type": "PEM", **keys}
 
 
 def settings(**more: str) -> Mapping[str, str]:
@@ -219,3 +215,30 @@ def careless_java(kafka_version: str, least: int, folder: Path) -> str:
     target.parent.mkdir(parents=True)
     target.write_bytes(compiled.replace(loads, b"\x11" + least.to_bytes(2, "big")))
     return f"-Xbootclasspath/a:{folder}"
+
+
+# Half of what a client would wait for a cluster that it does not reach.
+ANSWER_S = 30
+CANARY = "wrong-canary"
+
+
+def examined(options: dict[str, str]) -> Report:
+    started = time.monotonic()
+    report = examine(sink_config(options))
+    assert time.monotonic() - started < ANSWER_S
+    shown = repr(report) + report._repr_html_()
+    assert not any(password in shown for password in (*PASSWORDS.values(), CANARY))
+    return report
+
+
+def failure_found(options: dict[str, str]) -> Verdict:
+    """Return the one thing that is wrong; what needs it was skipped."""
+    report = examined(options)
+    assert not report.ok
+    (failure,) = report.failures
+    return failure
+
+
+def verdict_of(report: Report, step: str) -> Verdict:
+    (verdict,) = (each for each in report.verdicts if each.step == step)
+    return verdict

@@ -1,9 +1,11 @@
-"""Writes with real Spark that a test can pause in the middle, and reads of the topic."""
+"""What most integration tests need: writes with real Spark that a test can pause in the middle, reads of the topic, and
+`Here`: Spark, a cluster, new topics and a folder."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +22,7 @@ import kafka_sink
 import waiting
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import KafkaSinkError
-from read_back import read_topic
+from read_back import Placed, read_topic
 from waiting import wait_until
 
 # A worker cannot import it; what `held` takes of it travels by value.
@@ -143,3 +145,47 @@ def wait_for_rows(kafka: LocalKafka, topic: str, *, more_than: int = 0, writing:
 def numbers_in(kafka: LocalKafka, topic: str) -> list[int]:
     """Return the values of a topic with one partition as integers, in offset order."""
     return [int(record.value or b"") for _, _, record in read_topic(kafka.bootstrap_servers, topic, DEADLINE_S)]
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """`topic(partitions=1, config=None)` makes a topic that nobody has used. Writes and streams are those of
+    this module, to this cluster; streams have their files and their checkpoint in `folder`."""
+
+    spark: SparkSession
+    kafka: LocalKafka
+    topic: Callable[..., str]
+    folder: Path
+
+    @property
+    def servers(self) -> str:
+        return self.kafka.bootstrap_servers
+
+    def to(self, topic: str) -> dict[str, str]:
+        """Return the options of a write to `topic`."""
+        return {"kafka.bootstrap.servers": self.servers, "topic": topic}
+
+    def numbers(self, count: int, tasks: int = 1, first: int = 0) -> DataFrame:
+        return numbers(self.spark, count, tasks, first)
+
+    def arriving(self, *frames: DataFrame, at_once: int = 1) -> DataFrame:
+        return arriving(self.folder / "incoming", *frames, at_once=at_once)
+
+    def save(self, frame: DataFrame, topic: str | None, **options: str) -> None:
+        save(frame, self.kafka, topic, **options)
+
+    def failure_of(self, frame: DataFrame, topic: str | None, **options: str) -> str:
+        return failure_of(frame, self.kafka, topic, **options)
+
+    def start(self, frame: DataFrame, topic: str, given: Mapping[str, str] = NOTHING, **options: str) -> StreamingQuery:
+        return start(frame, self.kafka, topic, self.folder, given, **options)
+
+    def records(self, topic: str) -> list[Placed]:
+        """Return partition, offset and record of all that is committed in `topic`, as another client reads it."""
+        return list(read_topic(self.servers, topic, DEADLINE_S))
+
+    def values(self, topic: str) -> list[bytes]:
+        return sorted(record.value or b"" for _, _, record in self.records(topic))
+
+    def numbers_in(self, topic: str) -> list[int]:
+        return numbers_in(self.kafka, topic)

@@ -35,19 +35,12 @@ KRAFT_SETTINGS = frozenset({
 
 def zookeeper_release(version: str, scala: str, *more: tuple[str, str, str]) -> Release:
     required = (
-        f"org.apache.kafka_kafka_{scala}",
-        "org.apache.kafka_kafka-clients",
-        "org.apache.zookeeper_zookeeper",
-        "org.apache.zookeeper_zookeeper-jute",
-        "org.scala-lang_scala-library",
-        f"com.typesafe.scala-logging_scala-logging_{scala}",
-        "com.github.luben_zstd-jni",
-        "org.xerial.snappy_snappy-java",
-        "org.lz4_lz4-java",
-        "com.yammer.metrics_metrics-core",
-        "net.sf.jopt-simple_jopt-simple",
-        "org.slf4j_slf4j-api",
-    )
+        f"org.apache.kafka_kafka_{scala}", "org.apache.kafka_kafka-clients", "org.apache.zookeeper_zookeeper",
+        "org.apache.zookeeper_zookeeper-jute", "org.scala-lang_scala-library",
+        f"com.typesafe.scala-logging_scala-logging_{scala}", "com.github.luben_zstd-jni",
+        "org.xerial.snappy_snappy-java", "org.lz4_lz4-java", "com.yammer.metrics_metrics-core",
+        "net.sf.jopt-simple_jopt-simple", "org.slf4j_slf4j-api",
+    )  # fmt: skip
     return Release(version, [("org.apache.kafka", f"kafka_{scala}", version), *more], required, RELOAD4J)
 
 
@@ -111,11 +104,9 @@ class ZooKeeperKafka(LocalKafka):
         with (home / "zookeeper.log").open("ab") as log:
             self._zookeeper = LeashedProcess(
                 [*self._java_command(BROKER_JVM), "org.apache.zookeeper.server.quorum.QuorumPeerMain", config],
-                grace_seconds=0,
-                remove=self.dir if self._wanted_dir is None else None,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+                grace_seconds=0, remove=self.dir if self._wanted_dir is None else None,
+                stdout=log, stderr=subprocess.STDOUT,
+            )  # fmt: skip
         self._wait_for_zookeeper(home / "zookeeper.log")
 
     def _wait_for_zookeeper(self, log: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from certificates import Authority
-from live_producers import Live
+from producer_core import Live
 from scripted_kafka import ScriptedKafka, connect_producers
 
 

@@ -1,24 +1,39 @@
-"""`make campaigns`: every campaign has its place, ends in time, and has failed if it leaves no figures. And
-docs/reliability.md, which is written from the files beside it, which keep what the campaigns printed."""
+"""`make campaigns`: every campaign has its place, ends in time, has failed if it leaves no figures, and finds every
+kind of difference; docs/reliability.md has what they printed. Benchmarks move the rows that they say they move."""
 
+import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
+import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-import bounded
+import bench_decoder
+import process_tree
 import processes
+from bench_core import Case, CorePath
+from bench_spark import OURS, PAIRS, figure, ratio_table
+from chaos.comparison import Difference, difference, first_whole
+from code_blocks import ROOT
+from comparison import Comparison
+from frame import Application
+from kafka_sink.options.config import sink_config
+from kafka_sink.records.decoder import RecordSetDecoder
+from record_digest import Record
 from reliability.__main__ import ORDER, main, page
 from reliability.campaign import CHANGED, Campaign, commit_of
 from reliability.campaigns import PLAN, Planned, passes
+from soak.topics import compared, origin_of, transformed
+from spark_sessions import Cost
 from waiting import wait_until
 
-ROOT = Path(__file__).resolve().parents[2]
 SOAK = Planned("soak", "Soak", "soak", 7, ("BATCHES=150",), "--apart 12 20")
 
 
@@ -77,16 +92,16 @@ finally:
 """
 
 
-def begin(program: str, says_in: Path, grace_s: float = bounded.GRACE_S) -> str:
+def begin(program: str, says_in: Path, grace_s: float = processes.GRACE_S) -> str:
     """Start and end a program, and return the first line that it said in its file."""
-    with bounded.started([sys.executable, "-c", program, says_in], grace_s=grace_s):
+    with processes.started([sys.executable, "-c", program, says_in], grace_s=grace_s):
         wait_until(lambda: says_in.exists() and says_in.read_text().endswith("\n"), 60, "the program begins")
         return says_in.read_text()
 
 
 def test_a_command_that_takes_too_long_is_ended_and_any_other_says_how_it_ended() -> None:
-    assert bounded.run([sys.executable, "-c", "raise SystemExit(3)"], 60) == 3
-    assert bounded.run(["sleep", "300"], 0.1) is None
+    assert processes.run([sys.executable, "-c", "raise SystemExit(3)"], 60) == 3
+    assert processes.run(["sleep", "300"], 0.1) is None
 
 
 def test_a_command_that_is_ended_may_tidy_up_and_nothing_that_it_started_outlives_it(tmp_path: Path) -> None:
@@ -152,3 +167,158 @@ def test_results_say_the_commit_and_whether_other_files_than_results_differ(tmp_
     assert commit_of(tmp_path) == commit
     (tmp_path / "new").write_text("1")
     assert commit_of(tmp_path) == commit + CHANGED
+
+
+A, B, C, D = (Record(key, b"value of " + key, (("h", None),), 1) for key in (b"a", b"b", b"c", b"d"))
+
+
+WRITTEN_ROWS = [(0, A), (0, B), (0, C), (0, D)]
+MISSING, DOUBLE, DIFFER = "1 missing from the topic", "1 in the topic more than once", "checksums differ"
+FOREIGN, OTHER_D = "1 in the topic and not in the source", replace(D, value=b"")
+
+
+@pytest.mark.parametrize(
+    ("seen", "differences"),
+    [
+        pytest.param(WRITTEN_ROWS, [], id="as written"),
+        pytest.param([(0, D), (0, A), (0, B), (0, C)], [], id="sources in another order"),
+        pytest.param([(0, A), (0, D), (0, B), (0, C)], [], id="sources interleaved"),
+        pytest.param([(1, C), (0, A), (0, B), (2, D)], [], id="partitions read in another order"),
+        pytest.param([], ["4 missing from the topic", DIFFER], id="nothing arrived"),
+        pytest.param(WRITTEN_ROWS[:3], [MISSING, DIFFER], id="lost"),
+        pytest.param([*WRITTEN_ROWS, (0, D)], [DOUBLE, DIFFER], id="doubled"),
+        pytest.param([(0, B), (0, A), (0, C), (0, D)], ["1 out of order"], id="swapped in a partition"),
+        pytest.param([*WRITTEN_ROWS[:3], (0, OTHER_D)], [MISSING, FOREIGN, DIFFER], id="changed"),
+        pytest.param([(0, A), (0, A), (0, B), (0, C)], [MISSING, DOUBLE, DIFFER], id="lost and doubled: right count"),
+        pytest.param(
+            [*WRITTEN_ROWS, (1, replace(OTHER_D, key=b"a"))],
+            [FOREIGN, "1 keys in more than one partition", DIFFER],
+            id="a key in two partitions",
+        ),
+    ],
+)
+def test_a_difference_of_the_demos_topic_is_found(seen: list[tuple[int, Record]], differences: list[str]) -> None:
+    """Two sources, A B C and D, against `seen` as (partition, record)."""
+    comparison = Comparison()
+    comparison.expect([A, B, C])
+    comparison.expect([D])
+    for offset, (partition, record) in enumerate(seen):
+        comparison.see(partition, offset, record)
+    assert comparison.differences() == differences
+    assert (str(comparison.expected_checksum) == str(comparison.seen_checksum)) is (DIFFER not in differences)
+
+
+def test_rows_that_are_alike_are_refused() -> None:
+    with pytest.raises(ValueError, match="row 1 of source 0"):
+        Comparison().expect([A, A])
+
+
+def placed(partition: int, offset: int, value: str, key: str = "k") -> tuple[int, int, Record]:
+    return partition, offset, Record(key.encode(), value.encode(), (), 0)
+
+
+READ = [placed(0, 0, "k:0"), placed(0, 1, "k:7"), placed(0, 4, "k:2"), placed(1, 0, "k:3"), placed(1, 9, "k:4")]
+WRITTEN = [placed(0, 0, "0:0:K:0"), placed(0, 1, "1:0:K:3"), placed(0, 2, "0:4:K:2"), placed(1, 0, "1:9:K:4")]
+
+
+def test_what_the_transformation_makes() -> None:
+    assert transformed(READ[:3]) == {(0, 0): (b"k", b"0:0:K:0"), (0, 4): (b"k", b"0:4:K:2")}
+
+
+@pytest.mark.parametrize(
+    ("written", "what"),
+    [
+        (WRITTEN, set()),
+        ([WRITTEN[3], *WRITTEN[:3]], set()),  # partitions have no order among each other
+        (WRITTEN[:-1], {"lost"}),
+        ([*WRITTEN, WRITTEN[0]], {"doubled"}),
+        # Aborted in the topic that is read; left out by the transformation; another function; another key; not told.
+        ([*WRITTEN, placed(0, 9, "0:3:K:1")], {"wrong"}),
+        ([*WRITTEN, placed(0, 9, "0:1:K:7")], {"wrong"}),
+        ([*WRITTEN, placed(0, 9, "0:0:k:0")], {"wrong"}),
+        ([*WRITTEN, placed(0, 9, "0:0:K:0", key="other")], {"wrong"}),
+        ([*WRITTEN, placed(0, 9, "K:0")], {"wrong"}),
+        ([WRITTEN[2], WRITTEN[1], WRITTEN[0], WRITTEN[3]], {"out_of_order"}),
+    ],
+)
+def test_the_soak_counts_all_but_rows_once_in_order(written: list[tuple[int, int, Record]], what: set[str]) -> None:
+    found = compared(transformed(READ), written)
+    assert {name for name in ("lost", "doubled", "wrong", "out_of_order") if getattr(found, name)} == what
+    assert found.none is not bool(what)
+    assert found.expected == 4 and (what or found.found == 4)
+
+
+@pytest.mark.parametrize("value", [b"", b"1", b"1:", b":2:x", b"a:1:x", b"-1:2:x"])
+def test_a_value_that_names_no_origin(value: bytes) -> None:
+    assert origin_of(value) is None
+
+
+def test_each_difference_of_a_campaigns_rows_is_counted() -> None:
+    for rows, first, committed, found in (
+        (range(12), 0, 10, Difference(0, 0, 0)),  # two of a micro-batch that is not committed yet
+        ([3, 10, 11, 11, 11, 13], 10, 14, Difference(lost=1, doubled=2, too_early=1)),
+        ([0, 1, 2, 2], 0, 2, Difference(lost=0, doubled=1, too_early=0)),
+    ):
+        assert difference(Counter(rows), first=first, committed=committed) == found
+
+
+def test_a_topic_begins_with_a_whole_micro_batch() -> None:
+    torn = Counter(range(15, 30))
+    first = first_whole(torn, 10)
+    assert first == 10
+    assert difference(torn, first=first, committed=30).lost == 5
+    assert first_whole(Counter(), 10) == 0
+
+
+@pytest.mark.parametrize(("partition_count", "buffer_memory"), [(4, 64 * 1024), (4, 64 << 20), (50, 1 << 20)])
+def test_a_round_encodes_every_row_and_gives_all_memory_back(partition_count: int, buffer_memory: int) -> None:
+    config = sink_config({"kafka.bootstrap.servers": "localhost:9092"}).producer
+    config = dataclasses.replace(config, buffer_memory=buffer_memory, batch_size=16 * 1024)
+    path = CorePath(Case(100, partition_count), 1_000, config)
+    for _ in range(2):
+        rate = path.round(20_000)
+        assert path.record_count == 24_000  # three times the eight Arrow batches
+        assert rate == path.record_count / path.cpu_s
+        # A record: 108 bytes of key and value, 4 of lengths, 2 of attributes and header count, 2 to 6 of deltas.
+        assert 24_000 * 116 <= path.wire_bytes - path.batch_count * 61 <= 24_000 * 120
+        assert path.batch_count >= 24_000 * 116 // (16 * 1024)
+        assert path.held_bytes == 0
+
+
+@pytest.mark.parametrize("case", bench_decoder.CASES, ids=str)
+def test_a_record_set_is_as_large_as_an_answer_and_has_what_is_wanted(case: bench_decoder.Case) -> None:
+    made = bench_decoder.record_set(case, 0)
+    assert 0.9 * bench_decoder.RECORD_SET_BYTES < len(made.data) <= bench_decoder.RECORD_SET_BYTES
+    for batch in RecordSetDecoder(made.data, first_offset=0, end_offset=made.row_count, columns=case.columns):
+        assert all(len(value) == case.value_bytes for value in batch.column("value").to_pylist())
+        assert ("headers" in case.columns) == case.has_headers
+        assert not case.has_headers or batch.column("headers").null_count == 0
+
+
+def test_an_application_that_ends_is_not_waited_for(tmp_path: Path) -> None:
+    application = Application(tmp_path / "log", str, "text")
+    assert application.ask("upper") == "TEXT"
+    with pytest.raises(SystemExit, match=r"status 1; the log is .*/log"):
+        application.ask("no method of a text")
+    assert "no method of a text" in (tmp_path / "log").read_text()
+
+
+def test_the_cpu_time_of_grandchildren_counts_when_they_have_ended() -> None:
+    """What Spark's workers used, which a daemon started and waited for."""
+    before_s, child_before = process_tree.cpu_s(os.getpid()), time.process_time()
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}])"
+    subprocess.run([sys.executable, "-I", "-c", parent], check=True)
+    own_s = time.process_time() - child_before
+    assert process_tree.cpu_s(os.getpid()) - before_s - own_s > 0.25
+
+
+def test_figures_are_medians_and_a_ratio_compares_within_a_round() -> None:
+    """The machine was ten times as slow in the second round, for both."""
+    ours = [Cost(1.0, 1.0), Cost(10.0, 10.0), Cost(1.0, 1.5)]
+    theirs = [Cost(2.0, 4.0), Cost(20.0, 40.0), Cost(3.0, 2.0)]
+    found = figure(OURS["none"], ours, rows=2_000_000)
+    assert (found.rows_per_s, found.slowest_rows_per_s, found.fastest_rows_per_s) == (2e6, 2e5, 2e6)
+    assert found.cpu_s_per_million_rows == 0.75
+    table = ratio_table({PAIRS[0].ours: ours, PAIRS[0].theirs: theirs}, 1_000_000)
+    assert "2.00 x | >= 1.5 x | 0.25 x    | <= 0.7 x | -3.00" in table

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from failed_tests import FailedTests
-from second_look import main, refused
+from failed_tests import FailedTests, main, refused
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 # `passes_at(2)` fails at its first call, as a test does that fails by chance.
@@ -58,7 +57,7 @@ def gate(folder: Path, tests: str, *options: str) -> tuple[int, list[str]]:
     alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin"}
     test = [Path(sys.executable).with_name("pytest"), "-m", "", "--failed-tests", first, *options]
     subprocess.run(test, cwd=folder, env=alone, stdout=subprocess.DEVNULL)
-    look = [sys.executable, "-m", "second_look", first]
+    look = [sys.executable, "-m", "failed_tests", first]
     support = {**alone, "PYTHONPATH": str(SUPPORT)}
     ended = subprocess.run(look, cwd=folder, env=support, stdout=subprocess.PIPE, text=True)
     return ended.returncode, ended.stdout.splitlines()

@@ -58,8 +58,7 @@ BROKER_MAY_IMPORT = frozenset({"broker", "command_line", "errors", "kafka.protoc
 # Components, or modules of one, that get time, sockets and threads handed in.
 PURE = frozenset({
     "kafka.consumer", "kafka.producer", "kafka.isolation", "kafka.metadata", "kafka.network", "kafka.protocol",
-    "kafka.metrics", "kafka.outage", "kafka.throttles",
-    "kafka.new_topic", "kafka.jaas", "kafka.jaas_kerberos",
+    "kafka.metrics", "kafka.outage", "kafka.throttles", "kafka.new_topic", "kafka.jaas", "kafka.jaas_kerberos",
     "kafka.kerberos_failures", "kafka.config",
     "kafka.aws.credentials", "kafka.aws.files", "kafka.aws.missing", "kafka.aws.msk_iam", "kafka.aws.region",
     "records", "text", "errors.exhaustion",

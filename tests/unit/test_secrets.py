@@ -43,8 +43,7 @@ from kafka_sink.spark.proof import Identity, TaskProof
 from kafka_sink.spark.receipt_writer import leave_receipt, make_folder, write_receipt
 from kafka_sink.spark.source import KafkaDataSource
 from kafka_sink.text.redaction import Secret, reason_for, redacted
-from scripted_kafka import scripted
-from scripted_peers import Behaviour, peer
+from scripted_peers import Behaviour, peer, scripted
 
 CANARY = "canary-5e1b"
 CA = Authority()

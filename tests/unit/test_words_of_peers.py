@@ -16,6 +16,7 @@ import pytest
 
 from fuzz import answers
 from fuzz.answers import ORDERS
+from http_endpoints import body, token_endpoint
 from kafka_sink.broker import __main__ as broker_command
 from kafka_sink.broker import state
 from kafka_sink.cli import check, read, transactions
@@ -39,9 +40,7 @@ from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import sink_config
 from kafka_sink.verification.checking import Record
-from scripted_kafka import scripted
-from scripted_peers import peer
-from token_endpoint import body, token_endpoint
+from scripted_peers import peer, scripted
 
 FORGED = "ERROR all is lost"
 HOSTILE = f"\x1b[2J\r\n{FORGED}\u202e\u2028" + "x" * 20_000

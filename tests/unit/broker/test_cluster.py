@@ -305,12 +305,9 @@ def test_a_broker_that_does_not_end_is_killed(java: FakeJava, begun: Path, monke
 
 def broker(*arguments: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "kafka_sink.broker", *arguments],
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-    )
+        [sys.executable, "-m", "kafka_sink.broker", *arguments], env={**os.environ, **environ}, capture_output=True,
+        text=True, timeout=TIMEOUT_SECONDS,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("detach", [[], ["--detach"]])

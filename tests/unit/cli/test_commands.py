@@ -1,5 +1,6 @@
-"""`pykafka check`, `explain`, `warm`: lines, statuses, words; a checkpoint's folder, and how far a source is."""
+"""`pykafka` and its `check`, `explain`, `warm`: lines, statuses, words; a checkpoint's folder, how far a source is."""
 
+import argparse
 import json
 import re
 import runpy
@@ -13,12 +14,15 @@ import pyspark
 import pytest
 
 from effort import each
+from kafka_sink.__main__ import COMMANDS, main
 from kafka_sink.cli import check, checkpoint, warm
 from kafka_sink.cli.check import main as check_main
 from kafka_sink.cli.checkpoint import Checkpoint, SourceOffsets
 from kafka_sink.cli.error_catalogue import example
-from kafka_sink.cli.explain import ERRORS, main
+from kafka_sink.cli.explain import ERRORS
+from kafka_sink.cli.explain import main as explain_main
 from kafka_sink.cli.source_progress import Log, PartitionProgress, TopicProgress, topic_progress
+from kafka_sink.command_line import assignment, preset, run_to_the_end
 from kafka_sink.commit.markers import Decision, Ids
 from kafka_sink.doctor import pyspark_archives
 from kafka_sink.doctor.pyspark_archives import compile_archive, compiles_pyspark, is_compiled
@@ -94,7 +98,7 @@ def test_it_runs_as_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def said(capsys: pytest.CaptureFixture[str], *names: str) -> str:
-    assert main(names) == 0
+    assert explain_main(names) == 0
     return capsys.readouterr().out
 
 
@@ -125,7 +129,7 @@ def test_an_error_has_its_whole_message(name: str, capsys: pytest.CaptureFixture
 
 
 def test_a_name_that_is_in_no_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["kafka.nonsense", "TornBatch"]) == 1
+    assert explain_main(["kafka.nonsense", "TornBatch"]) == 1
     ended = capsys.readouterr()
     assert "'kafka.nonsense' is neither an option nor an error" in ended.err
     assert ended.out.startswith("TornBatch\n")
@@ -345,3 +349,64 @@ def test_a_new_partition_is_read_from_its_earliest_offset_and_what_is_not_told_i
     found = topic_progress("t", {0: 10, 1: 5, 2: 7}, {}, untold)
     assert (len(found.partitions), found.not_looked_at, found.gone, found.slowest) == (1, (1,), (2,), None)
     assert topic_progress("u", {0: 10}, {}, untold) == TopicProgress("u", (), gone=(0,))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_help_under_its_own_name_that_fits_the_terminal(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for columns in (60, 80):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        with pytest.raises(SystemExit) as end:
+            main([command, "--help"])
+        assert end.value.code == 0
+        said = capsys.readouterr().out
+        assert said.startswith(f"usage: pykafka {command}")
+        assert "\nexamples:\n    pykafka " in said and "exit status: 0" in said
+        text = [line for line in said.splitlines() if not line.startswith(" ")]
+        assert max(len(line) for line in text if "with --json" not in line) <= columns
+
+
+def test_a_command_that_there_is_not_names_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["chekc"])
+    assert end.value.code == 2
+    assert "'check', 'read', 'verify'" in capsys.readouterr().err
+
+
+def test_the_exit_status_is_the_commands_and_control_c_is_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check"]) == 2
+    assert "kafka.bootstrap.servers" in capsys.readouterr().err
+
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    assert run_to_the_end(interrupted) == 130
+
+
+def test_version_for_people_and_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["version"]) == 0
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert main(["version", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {name: version or "not installed" for name, version in found.items()} == lines
+    assert lines["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+@pytest.mark.parametrize("text", ["", "kafka.acks", "=all"])
+def test_what_is_no_assignment(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="KEY=VALUE"):
+        assignment(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("kafka.acks all secret", "line 1 is not"), ("a = 1\nA = secret", "line 2 sets A again")]
+)
+def test_a_line_that_is_wrong_is_told_without_its_text(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "some.conf"
+    with pytest.raises(argparse.ArgumentTypeError, match="No such file"):
+        preset(str(file))
+    file.write_text(text)
+    with pytest.raises(argparse.ArgumentTypeError, match=words) as raised:
+        preset(str(file))
+    assert "secret" not in str(raised.value)

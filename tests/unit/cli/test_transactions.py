@@ -28,7 +28,7 @@ from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.verification import receipt_file
 from model.logical_kafka import LogicalKafka
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
-from scripted_logs import ScriptedLog, serve
+from scripted_reads import ScriptedLog, serve
 
 Ran, Run, Document = dict[str, Any], Callable[..., str], Callable[..., Any]
 DONE, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3

@@ -3,8 +3,8 @@
 import json
 import sys
 import uuid
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,51 @@ import pytest
 from pyarrow.fs import LocalFileSystem
 
 from kafka_sink.cli import verify
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.verification import receipt_file
 from kafka_sink.verification.checking import Log, Record
+from kafka_sink.verification.cluster import Topic
 from kafka_sink.verification.encoding import RunChecksum
 from kafka_sink.verification.receipts import Receipts
 from scripted_kafka import ScriptedKafka
-from scripted_kafka.reading import ReadableCluster, ReadablePartition
+
+
+@dataclass
+class ReadablePartition:
+    """`there`: its records. `asked`: first and last offset of each read."""
+
+    there: list[Record]
+    log_now: Log
+    asked: list[tuple[int, int]] = field(default_factory=list)
+
+    def log(self) -> Log:
+        return self.log_now
+
+    def records(self, first: int, last: int) -> Iterator[Record]:
+        self.asked.append((first, last))
+        return (record for record in self.there if first <= record.offset <= last)
+
+
+@dataclass
+class ReadableCluster:
+    """`partitions`: by topic and number. `committed`: of each partition that was read, whether as committed."""
+
+    kafka: ScriptedKafka
+    partitions: dict[tuple[str, int], ReadablePartition]
+    committed: list[bool] = field(default_factory=list)
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        answer = self.kafka.answer(min(self.kafka.brokers), MetadataRequest(tuple(names), False))
+        return {
+            topic.name: Topic(len(topic.partitions), topic.topic_id and str(topic.topic_id), is_compacted=False)
+            for topic in answer.topics
+            if not topic.error_code
+        }
+
+    def partition(self, topic: str, partition: int, *, committed: bool, is_compacted: bool | None) -> ReadablePartition:
+        self.committed.append(committed)
+        return self.partitions[topic, partition]
+
 
 Run = Callable[..., tuple[int, Any]]
 WHOLE = Log(0, 100, 100, False)

@@ -27,8 +27,7 @@ from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.options.config import SinkConfig, given_options, sink_config
 from kafka_sink.options.reading import READING, ReadConfig, read_config
-from scripted_kafka import advertises, scripted
-from scripted_peers import Behaviour, peer, says_nothing
+from scripted_peers import Behaviour, advertises, peer, says_nothing, scripted
 
 NOWHERE = "nowhere.invalid"
 PARTITION = {"error_code": 0, "partition_index": 0, "leader_id": 7, "replica_nodes": [7], "isr_nodes": [7]}

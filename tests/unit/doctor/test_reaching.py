@@ -29,8 +29,17 @@ from kafka_sink.kafka.protocol.gssapi import NO_ANSWER_OF_KDC
 from kafka_sink.kafka.protocol.requests import Buffer, Request
 from kafka_sink.options.config import sink_config
 from kafka_sink.text.redaction import Secret
-from scripted_kafka import advertises, scripted
-from scripted_peers import Behaviour, drips, hangs_up, peer, says_nothing, silent_host, speaks_http
+from scripted_peers import (
+    Behaviour,
+    advertises,
+    drips,
+    hangs_up,
+    peer,
+    says_nothing,
+    scripted,
+    silent_host,
+    speaks_http,
+)
 
 OK, WARNING, FAILED, SKIPPED = Status
 PLAINTEXT = SecurityConfig()

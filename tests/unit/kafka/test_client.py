@@ -30,8 +30,7 @@ from kafka_sink.kafka.write import Write
 from kafka_sink.kept import MOST, lease_producer, ramp_s
 from kafka_sink.records.compression import codec_for
 from kafka_sink.records.kernel import Loss, fallback
-from live_producers import Live, config, in_background, let_wait, refresh, rows, takes_rows
-from producer_core import routed
+from producer_core import Live, config, in_background, let_wait, refresh, routed, rows, takes_rows
 from scripted_kafka import HANG_UP, ScriptedNetwork, connect_clients
 from scripted_peers import peer
 from waiting import wait_until

@@ -13,11 +13,11 @@ from unittest.mock import Mock
 
 import pytest
 
+from http_endpoints import Idp, body, jwt, token_endpoint
 from kafka_sink.errors import TokenUnavailable
 from kafka_sink.kafka import oauth
 from kafka_sink.kafka.deadline import within
 from scripted_peers import drips, peer
-from token_endpoint import Idp, body, jwt, token_endpoint
 from waiting import wait_until
 
 CANARY = "canary-c0de"

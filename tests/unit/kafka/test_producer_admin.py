@@ -19,7 +19,7 @@ from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import lease_producer
-from live_producers import Live, config, in_background, let_wait, rows
+from producer_core import Live, config, in_background, let_wait, rows
 from waiting import wait_until
 
 REFUSED = errors.AuthenticationFailed(broker="broker 0", mechanism="PLAIN", user="alice", reason="no")

@@ -21,7 +21,7 @@ from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config
 from record_sets import plain
 from scripted_kafka import ScriptedKafka, ScriptedNetwork
-from scripted_logs import ScriptedLog, serve
+from scripted_reads import ScriptedLog, serve
 
 DENIED = 29
 OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 
 from certificates import Authority
+from http_endpoints import jwt, token_endpoint
 from kafka_sink.errors import InvalidOption, SaslRefused
 from kafka_sink.kafka.config import PASSWORDLESS_MECHANISMS, SecurityConfig
 from kafka_sink.kafka.jaas import EXTENSION, MODULES, JaasProblem, parse_jaas
@@ -22,7 +23,6 @@ from kafka_sink.kafka.security import authenticator, tls_contexts
 from kafka_sink.options.config import complete, given_options, sink_config
 from kafka_sink.options.kinds import SASL_MECHANISMS
 from kafka_sink.text.redaction import Secret
-from token_endpoint import jwt, token_endpoint
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9093"}
 PASSWORD = {"kafka.security.protocol": "PLAINTEXT", "kafka.sasl.username": "alice", "kafka.sasl.password": "hunter2"}

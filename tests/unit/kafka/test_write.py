@@ -33,7 +33,7 @@ from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.dead_letters import Origin
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.records.row_identity import RowIdentity
-from live_producers import Live, config, refresh, rows
+from producer_core import Live, config, refresh, rows
 from waiting import wait_until
 
 

@@ -19,7 +19,6 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from a_micro_batch import A_MICRO_BATCH
 from kafka_sink.errors import ConfigError
 from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
@@ -34,11 +33,23 @@ from kafka_sink.kafka.protocol.apis.list_transactions import (
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.monitoring import transactions
 from kafka_sink.monitoring.bounded import MOST_NAMED, OTHER
-from kafka_sink.monitoring.micro_batch import Read, ReadTotals, Totals, Written
+from kafka_sink.monitoring.micro_batch import BadRows, MicroBatch, Read, ReadTotals, Totals, Written
 from kafka_sink.monitoring.opentelemetry import OpenTelemetry
 from kafka_sink.monitoring.prometheus import Prometheus
 from kafka_sink.monitoring.transactions import OpenOfSink, OpenTransactions, TransactionWatch
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
+
+A_MICRO_BATCH = MicroBatch(
+    query="orders", batch_id=3, input_row_count=40, duration_ms=1_500, write_ms=1_000, ended_s=1_700_000_000.0,
+    written=Written(
+        {"t": Totals(20, 2, 500, 7), "u": Totals(10, 1, 100)},
+        {BadRows("dropped", "KeyNull"): 3, BadRows("dead_lettered", "TopicNull"): 2},
+        throttled_ms=250,
+    ),
+    read=Read({"in": ReadTotals(40, 900, 6)}), lag={"0": 5_000}, broken_logs={"0": 2},
+    source_metrics={"0": {"avgOffsetsBehindLatest": "2500.5", "maxOffsetsBehindLatest": "5000"}},
+)  # fmt: skip
+
 
 DASHBOARD = Path(__file__).resolve().parents[3] / "conf" / "grafana.json"
 OPTIONS = {"kafka.bootstrap.servers": "localhost:9092"}

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.records.batch_table import Column, State, Total, new_table
-from other_threads import assert_lets_others_run
+from kernels import assert_lets_others_run
 from record_cases import int64s
 from record_sets import NO_END, plain, row
 from record_sets import Batch as Made

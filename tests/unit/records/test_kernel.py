@@ -27,8 +27,7 @@ from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.kernel import Kernel, choose, fallback, warn_of_loss
 from kafka_sink.records.open_batches import OpenBatches
 from kafka_sink.records.row_hashes import KEYS
-from kernels import COMPILED, KERNELS, needs_kernel
-from other_threads import assert_lets_others_run
+from kernels import COMPILED, KERNELS, assert_lets_others_run, needs_kernel
 from record_cases import Case, Row, as_arrow, cases, int64s, scalar_record
 
 Int64s = npt.NDArray[np.int64]

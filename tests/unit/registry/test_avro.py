@@ -44,13 +44,9 @@ NESTED = T.StructType([
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
 FOUR = {"type": "fixed", "name": "Four", "size": 4}
 LEFT_OUT = [
-    ("bytes", "\u00ff\u0000a", b"\xff\x00a"),
-    (FOUR, "\u00ffabc", b"\xffabc"),
-    (["bytes", "null"], "\u00e9", b"\xe9"),
-    (["string", "bytes"], "\u00e9", "\u00e9"),
-    (["null", "bytes"], None, None),
-    (["null", "bytes"], "\u00e9", b"\xe9"),
-    (["long", "null"], 7, 7),
+    ("bytes", "\u00ff\u0000a", b"\xff\x00a"), (FOUR, "\u00ffabc", b"\xffabc"),
+    (["bytes", "null"], "\u00e9", b"\xe9"), (["string", "bytes"], "\u00e9", "\u00e9"), (["null", "bytes"], None, None),
+    (["null", "bytes"], "\u00e9", b"\xe9"), (["long", "null"], 7, 7),
     (DECIMAL, "\u0004\u00d2", Decimal("12.34")),
     ({"type": "array", "items": [FOUR, "null"]}, ["\u00ff\u00fe\u00fd\u00fc", None], [b"\xff\xfe\xfd\xfc", None]),
     ({"type": "map", "values": "bytes"}, {"k": "\u00ff"}, {"k": b"\xff"}),

@@ -15,13 +15,13 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from pyspark.sql import types as T
 
+from http_endpoints import INCOMPATIBLE, RawAnswer, registry_stand_in
 from kafka_sink import errors
 from kafka_sink.errors import ColumnNotInSchema, DuplicateColumn, MissingColumn, TypeNotMapped
 from kafka_sink.registry import avro, column, registering
 from kafka_sink.registry.column import serialized
 from kafka_sink.registry.registering import Registry
 from kafka_sink.registry.subjects import record_name, subject_name
-from registry_stand_in import INCOMPATIBLE, RawAnswer, registry_stand_in
 from scripted_peers import drips, peer
 
 TEXT = '{"type": "record", "name": "r", "fields": []}'

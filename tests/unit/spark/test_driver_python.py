@@ -25,7 +25,7 @@ from kafka_sink.spark import driver_python, writer
 from kafka_sink.spark.guarantee import AtLeastOnce
 from kafka_sink.spark.interpreters import TASKS, InterpreterReader, examine_interpreters, telling
 from kafka_sink.spark.source import INTERPRETERS, KafkaDataSource
-from live_producers import rows
+from producer_core import rows
 from scripted_kafka import LiveNetwork
 
 WARNED = "which has no pyspark-pykafka"

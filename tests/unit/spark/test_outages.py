@@ -27,7 +27,7 @@ from kafka_sink.spark.stream_naming import is_new
 from kafka_sink.spark.task import Task
 from kafka_sink.spark.writer import KafkaStreamWriter
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
-from scripted_logs import ScriptedLog, serve
+from scripted_reads import ScriptedLog, serve
 
 READ = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "startingOffsets": "earliest"}
 REFUSES = Contact(began_ms=0, away_since_ms=0, is_refused=True, is_unanswered=True)

@@ -12,7 +12,7 @@ import pytest
 from kafka.record import MemoryRecords
 from pyspark import TaskContext
 
-from exactly_once_writes import QUERY_ID, in_task, plan
+from exactly_once_runs import QUERY_ID, in_task, plan
 from exchange import Exchange
 from kafka_sink import errors, kept
 from kafka_sink.commit.stream_name import spelled_name

@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import bounded
+import processes
 from failed_tests import FailedTests
 from reliability.campaign import Campaign
 
@@ -108,7 +108,7 @@ def _started(seed: int, options: Sequence[str], file: Path) -> Iterator[subproce
     ordered = ("-p", "randomly", f"--randomly-seed={seed}", *drawn)
     pytest = Path(sys.executable).with_name("pytest")
     command: list[str | Path] = [pytest, *ordered, "--failed-tests", file, *options]
-    with log.open("wb") as output, bounded.started(command, environment, output=output) as process:
+    with log.open("wb") as output, processes.started(command, environment, output=output) as process:
         yield process
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import bounded
+import processes
 from reliability.campaign import CHANGED, ROOT, Campaign, commit_of
 
 # Not yet in docs/reliability: a test among the campaigns compares what is there with the page.
@@ -60,7 +60,7 @@ PLAN = (
     Planned("soak_topics", "Soak, from topic to topic", "soak-topics", 15, ("MINUTES=5",)),
     Planned("flakes", "The tests of the gate, under load", "flakes", 35, ("RUNS=1",)),
 )
-# As `bounded.run`.
+# As `processes.run`.
 Run = Callable[[Sequence[str], float], int | None]
 
 
@@ -69,7 +69,7 @@ def main() -> int:
         print("The tree has changes. Commit them first: figures are of a commit.")
         return 1
     shutil.rmtree(ROOT / FOLDER, ignore_errors=True)
-    failed = [planned.name for planned in PLAN if not passes(planned, ROOT, bounded.run)]
+    failed = [planned.name for planned in PLAN if not passes(planned, ROOT, processes.run)]
     for planned in PLAN:
         for written in (ROOT / FOLDER).glob(f"{planned.name}.*"):
             shutil.copy(written, ROOT / "docs" / "reliability")

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from committed_rows import held_back, open_transactions, read, transactions
+from broker_admin import held_back, open_transactions, read, transactions
 from kafka_sink.broker import LocalKafka
 from read_back import read_topic
 from reliability.campaign import Campaign, Figure

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from committed_rows import group_coordinator, transactions
+from broker_admin import group_coordinator, transactions
 from kafka_sink.broker import LocalKafka
 from soak.application import ALL, BROKER, DRIVER, PLANNER, WORKER, Application
 from soak.topics import VALUE, WHERE

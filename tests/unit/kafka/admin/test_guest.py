@@ -12,7 +12,7 @@ from kafka_sink.kafka.admin.guest import Guest
 from kafka_sink.kafka.network import LONGEST_POLL_MS
 from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest
 from kafka_sink.kafka.protocol.client_response import ClientResponse
-from live_producers import in_background
+from producer_core import in_background
 from scripted_kafka import ScriptedKafka, ScriptedNetwork
 
 NOW_MS = 7

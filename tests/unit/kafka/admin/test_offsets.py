@@ -23,7 +23,7 @@ from kafka_sink.kept import once
 from kafka_sink.options.config import given_options, sink_config
 from kafka_sink.options.reading import READING, read_config
 from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork
-from scripted_logs import ScriptedLog, serve
+from scripted_reads import ScriptedLog, serve
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 UNCOMMITTED, COMMITTED = IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED

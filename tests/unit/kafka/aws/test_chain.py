@@ -19,6 +19,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
+from http_endpoints import http_server
 from kafka_sink.errors import TokenUnavailable
 from kafka_sink.kafka.aws import chain
 from kafka_sink.kafka.aws.chain import BotocoreChain, installed
@@ -26,7 +27,6 @@ from kafka_sink.kafka.aws.credentials import IamLogin
 from kafka_sink.kafka.aws.missing import Missing
 from kafka_sink.kafka.aws.msk_iam import MskIamSigner
 from kafka_sink.kafka.aws.sigv4 import Keys
-from token_endpoint import http_server
 
 CANARY = "canary-d00f"
 DEFAULT = IamLogin()

@@ -29,7 +29,7 @@ from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.network import LONGEST_POLL_MS
 from kafka_sink.records.record_batch import HEADER_BYTES
 from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork
-from scripted_logs import READ_SETTINGS, readers_metadata
+from scripted_reads import READ_SETTINGS, readers_metadata
 
 ORDERS, OTHER = uuid.UUID(int=9), uuid.UUID(int=10)
 RANGE = FetchRange("orders", ORDERS, 2, 100, 200, leader_epoch=7)

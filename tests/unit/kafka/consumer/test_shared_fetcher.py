@@ -24,7 +24,7 @@ from kafka_sink.kafka.protocol.apis.list_offsets import ListedOffset, ListOffset
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from record_sets import plain
 from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork
-from scripted_logs import READ_SETTINGS, readers_metadata
+from scripted_reads import READ_SETTINGS, readers_metadata
 
 ID = uuid.UUID(int=9)
 MOST_TURNS = 5_000

@@ -34,6 +34,7 @@ from network_world import (
     METADATA,
     NO_ACKS,
     PRODUCE,
+    ScriptedTransport,
     SecureWorld,
     World,
     authenticate_answer,
@@ -47,7 +48,6 @@ from network_world import (
     produce_answer,
     versions_answer,
 )
-from scripted_kafka import ScriptedTransport
 from waiting import wait_until
 
 

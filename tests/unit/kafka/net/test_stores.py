@@ -15,9 +15,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from certificates import Authority
+from certificates import FORMS, PASSWORD, WITHOUT_PASSWORD, Authority, keystore, keytool, openssl, pkcs12, truststore
 from fuzz.java_stores import derivation, jks_file, pkcs12_file
-from java_stores import FORMS, PASSWORD, WITHOUT_PASSWORD, keystore, keytool, openssl, pkcs12, truststore
 from kafka_sink.errors import ConfigError, InvalidOption, MissingOption, RefusedOption
 from kafka_sink.kafka.net.stores import keystore_pem, truststore_pem
 from kafka_sink.kafka.net.tls import TlsSettings, client_context

@@ -16,8 +16,7 @@ from kafka_sink.kafka.throttles import MAX_THROTTLE_MS, THROTTLED_LIMITS, withou
 from kafka_sink.options.config import given_options, sink_config
 from kafka_sink.options.reading import READING, read_config
 from network_world import World
-from scripted_kafka import scripted
-from scripted_peers import peer
+from scripted_peers import peer, scripted
 
 FORGED_MS = 2**31 - 1
 FORGED = timedelta(milliseconds=FORGED_MS)

@@ -5,7 +5,6 @@ import os
 import pickle
 import socket
 import ssl
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -54,11 +53,7 @@ def served(identity: Identity | None, serve: Callable[[socket.socket], object], 
 
 
 def server_context(identity: Identity, *, client_ca: Authority | None = None, version: str = "") -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "server.pem")
-        path.write_text(identity.pem)
-        context.load_cert_chain(path)
+    context = identity.server_context()
     if client_ca is not None:
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(cadata=client_ca.certificate)

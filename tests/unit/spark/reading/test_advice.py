@@ -23,8 +23,7 @@ from kafka_sink.spark.reading.positions import Positions
 from kafka_sink.spark.reading.range_reader import RangePartition, RangeReader
 from record_sets import Batch, plain, row
 from scripted_kafka import ScriptedKafka
-from scripted_logs import ScriptedLog, serve
-from scripted_reads import Stream, asked, connect_reads, planned
+from scripted_reads import ScriptedLog, Stream, asked, connect_reads, planned, serve
 
 OUT_OF_RANGE, FENCED, UNKNOWN_TOPIC_ID, DENIED = 1, 74, 100, 29
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)

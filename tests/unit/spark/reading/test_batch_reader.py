@@ -21,8 +21,7 @@ from kafka_sink.spark.reading.batch_reader import KafkaBatchReader
 from kafka_sink.spark.source import KafkaDataSource, source_with
 from record_sets import Batch, marker, plain
 from scripted_kafka import ScriptedKafka, ScriptedNetwork
-from scripted_logs import ScriptedLog, serve
-from scripted_reads import connect_reads
+from scripted_reads import ScriptedLog, connect_reads, serve
 
 OPTIONS = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
 OUT_OF_RANGE = 1

@@ -15,8 +15,7 @@ from kafka_sink.spark.reading import marks
 from kafka_sink.spark.reading.positions import Positions
 from record_sets import plain
 from scripted_kafka import ScriptedKafka, ScriptedNetwork
-from scripted_logs import ScriptedLog, serve
-from scripted_reads import Stream, connect_reads
+from scripted_reads import ScriptedLog, Stream, connect_reads, serve
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 

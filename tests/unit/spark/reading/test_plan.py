@@ -22,8 +22,7 @@ from kafka_sink.spark.reading.clip import Offsets, clipped
 from kafka_sink.spark.reading.filters import Wanted
 from kafka_sink.spark.reading.plan import plan
 from scripted_kafka import ScriptedKafka, ScriptedNetwork
-from scripted_logs import ScriptedLog, serve
-from scripted_reads import Spans, Stream, asked, connect_reads, planned, spans_of
+from scripted_reads import ScriptedLog, Spans, Stream, asked, connect_reads, planned, serve, spans_of
 
 NO_LEADER, DENIED, INVALID_REQUEST, SERVER_ERROR = 6, 29, 42, -1
 A, B = uuid.UUID(int=1), uuid.UUID(int=2)

@@ -14,7 +14,7 @@ from kafka_sink.spark.reading import stream_logs, stream_plan
 from kafka_sink.spark.reading.small_tasks import Tasks, described, enough_tasks
 from kafka_sink.spark.source import KafkaDataSource
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
-from scripted_logs import ScriptedLog, serve
+from scripted_reads import ScriptedLog, serve
 
 OPTIONS = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
 LINE = (

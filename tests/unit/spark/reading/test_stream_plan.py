@@ -20,8 +20,7 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.spark.reading import losses
 from kafka_sink.spark.reading.positions import Positions
 from scripted_kafka import ScriptedKafka, ScriptedNetwork
-from scripted_logs import ScriptedLog, serve
-from scripted_reads import Stream, connect_reads
+from scripted_reads import ScriptedLog, Stream, connect_reads, serve
 
 DENIED, FENCED, INVALID_REQUEST = 29, 74, 42
 SERVER_ERROR, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, TIMED_OUT = -1, 3, 5, 7

@@ -20,8 +20,7 @@ from kafka_sink.spark.reading import read_limits
 from kafka_sink.spark.source import KafkaDataSource
 from record_sets import plain
 from scripted_kafka import ScriptedKafka, ScriptedNetwork
-from scripted_logs import ScriptedLog, serve
-from scripted_reads import connect_reads
+from scripted_reads import ScriptedLog, connect_reads, serve
 
 OPTIONS = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t"}
 

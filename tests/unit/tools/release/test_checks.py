@@ -1,12 +1,32 @@
 """What must keep a wheel from being uploaded. The checks of twine, abi3audit and others are theirs."""
 
+import struct
 from pathlib import Path
 
 import pytest
 
-from mach_o import ARM64, NEEDS, SIGNED, SINCE_10_13, SINCE_11, X86_64, command, mach_o
 from release.checks import Unfit, check_description, check_macos, check_names, is_at_most
 from release.targets import TARGETS, Target
+
+ARM64, X86_64, POWERPC = 0x0100000C, 0x01000007, 0x01000012
+LIBRARY = b"/usr/lib/libSystem.B.dylib\0"
+
+
+def command(kind: int, body: bytes) -> bytes:
+    body += bytes(-len(body) % 8)
+    return struct.pack("<II", kind, 8 + len(body)) + body
+
+
+def mach_o(cpu: int, *commands: bytes, magic: int = 0xFEEDFACF) -> bytes:
+    return struct.pack("<IIIIIIII", magic, cpu, 0, 6, len(commands), sum(map(len, commands)), 0, 0) + b"".join(commands)
+
+
+# The name of a library begins 24 bytes into its command.
+NEEDS = command(0x0C, struct.pack("<IIII", 24, 2, 0, 0) + LIBRARY)
+SIGNED = command(0x1D, struct.pack("<II", 4096, 512))
+SINCE_11 = command(0x32, struct.pack("<IIII", 1, 11 << 16, 14 << 16, 0))
+SINCE_10_13 = command(0x24, struct.pack("<II", 10 << 16 | 13 << 8, 14 << 16))
+
 
 BY_TAG = {target.tag: target for target in TARGETS}
 LINUX, MACOS = BY_TAG["manylinux_2_17_x86_64"], BY_TAG["macosx_11_0_arm64"]

@@ -4,9 +4,7 @@ from mutants.mutant import Mutant
 
 _HANGING = "tests/unit/commit/test_hanging.py::"
 _LINEAGE = "tests/unit/commit/test_lineage.py::"
-_LOST_GROUPS = "tests/unit/commit/test_lost_groups.py::"
 _TWO_PHASE = "tests/unit/commit/test_two_phase.py::"
-_WENT_BACK = "tests/unit/commit/test_went_back.py::"
 _EXACTLY_ONCE = "tests/unit/spark/test_exactly_once.py::"
 _EXACTLY_ONCE_MODEL = "tests/verification/model/test_exactly_once.py::"
 _WORLDS = "tests/verification/model/test_exactly_once.py::test_rows_are_visible_once_whatever_happens"

@@ -3,9 +3,6 @@
 from mutants.mutant import Mutant
 
 _DECODER = "tests/unit/records/test_decoder.py::"
-_DECODER_BOUNDS = "tests/unit/records/test_decoder_bounds.py::"
-_DECOMPRESSION = "tests/unit/records/test_decompression.py::"
-_UNCOVERED_HEADER = "tests/unit/records/test_uncovered_header.py::"
 
 DECODING: tuple[Mutant, ...] = (
     Mutant("reading: the CRC is not compared", "check.crcs: a damaged batch is an error",

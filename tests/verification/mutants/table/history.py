@@ -80,6 +80,6 @@ FROM_HISTORY: tuple[Mutant, ...] = (
            "tests/unit/records/test_kernel.py::test_each_batch_gets_the_longest_prefix_of_its_rows_that_fits",
            language="c"),
     Mutant("a null value is written as empty (the fallback)", "DefaultRecord: a null value has length -1",
-           "NULL_LENGTH", "0", "tests/unit/records/test_encoder.py::test_lengths_of_a_slice_tell_null_from_empty",
+           "NULL_LENGTH", "0", "tests/unit/records/test_record_batch.py::test_lengths_of_a_slice_tell_null_from_empty",
            within="byte_lengths", fallback=True),
 )  # fmt: skip

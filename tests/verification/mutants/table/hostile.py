@@ -3,8 +3,7 @@
 from mutants.mutant import Mutant
 
 _THROTTLES = "tests/unit/kafka/net/test_throttles.py::"
-_HOSTILE_SCHEMAS = "tests/unit/registry/test_hostile_schemas.py::"
-_TENANTS = "tests/unit/spark/test_tenants.py::"
+_HOSTILE_SCHEMAS = "tests/unit/registry/test_protobuf.py::"
 _QUOTING = "tests/unit/text/test_quoting.py::"
 _ANSWERS = "tests/verification/fuzz/test_answers.py::"
 
@@ -105,5 +104,5 @@ HOSTILE: tuple[Mutant, ...] = (
     Mutant("API: a peer's text in an error makes lines of its own",
            "docs/security.md: text of a peer is escaped and cut", "$MESSAGE = _one_line(str($ERROR))",
            "$MESSAGE = str($ERROR)",
-           "tests/unit/errors/test_failures.py::test_it_is_one_line_whatever_a_peer_says_and_a_line_of_fields_follows"),
+           "tests/unit/errors/test_errors.py::test_it_is_one_line_whatever_a_peer_says_and_a_line_of_fields_follows"),
 )  # fmt: skip

@@ -4,7 +4,6 @@ from mutants.mutant import Mutant
 
 _CLIENT = "tests/unit/kafka/admin/test_client.py::"
 _BOOTSTRAP_SERVERS = "tests/unit/kafka/net/test_bootstrap_servers.py::"
-_CONTACT = "tests/unit/kafka/net/test_contact.py::"
 _NETWORK_CLIENT = "tests/unit/kafka/net/test_network_client.py::"
 _COORDINATORS = "tests/unit/kafka/producer/test_coordinators.py::"
 _THROTTLING = "tests/unit/kafka/producer/test_throttling.py::"

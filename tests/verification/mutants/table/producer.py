@@ -10,7 +10,6 @@ _TRANSACTION_MANAGER = "tests/unit/kafka/producer/test_transaction_manager.py::"
 _CLIENT = "tests/unit/kafka/test_client.py::"
 _WRITE = "tests/unit/kafka/test_write.py::"
 _RECORD_BATCH = "tests/unit/records/test_record_batch.py::"
-_DAEMON = "tests/unit/spark/test_daemon.py::"
 
 PRODUCER: tuple[Mutant, ...] = (
     Mutant("rows at the place of acknowledged ones are taken for the next", "docs/guarantees.md: unclean elections",

@@ -2,10 +2,8 @@
 
 from mutants.mutant import Mutant
 
-_GROUP_OFFSETS = "tests/unit/kafka/admin/test_group_offsets.py::"
 _SHARED_FETCHER = "tests/unit/kafka/consumer/test_shared_fetcher.py::"
 _BATCH_READER = "tests/unit/spark/reading/test_batch_reader.py::"
-_CLIP = "tests/unit/spark/reading/test_clip.py::"
 _DIVIDE = "tests/unit/spark/reading/test_divide.py::"
 _EXECUTIONS = "tests/unit/spark/reading/test_executions.py::"
 _GROUP_PROGRESS = "tests/unit/spark/reading/test_group_progress.py::"

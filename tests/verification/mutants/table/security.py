@@ -6,13 +6,11 @@ _OPEN_TRANSACTIONS = "tests/unit/commit/test_open_transactions.py::"
 _CHAIN = "tests/unit/kafka/aws/test_chain.py::"
 _TLS = "tests/unit/kafka/net/test_tls.py::"
 _CONNECTION = "tests/unit/kafka/protocol/test_connection.py::"
-_GSSAPI = "tests/unit/kafka/protocol/test_gssapi.py::"
 _SASL = "tests/unit/kafka/protocol/test_sasl.py::"
 _KERBEROS = "tests/unit/kafka/test_kerberos.py::"
 _CONFIG = "tests/unit/options/test_config.py::"
 _REGISTERING = "tests/unit/registry/test_registering.py::"
 _SECRETS = "tests/unit/test_secrets.py::"
-_RECEIPT_FILE = "tests/unit/verification/test_receipt_file.py::"
 
 SECURITY: tuple[Mutant, ...] = (
     Mutant("a broker's certificate may be for any host", "docs/security.md: host names are verified",

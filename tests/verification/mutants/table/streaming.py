@@ -2,8 +2,6 @@
 
 from mutants.mutant import Mutant
 
-_LOG_ENDS = "tests/unit/kafka/admin/test_log_ends.py::"
-_ADMISSION = "tests/unit/spark/reading/test_admission.py::"
 _MARKS = "tests/unit/spark/reading/test_marks.py::"
 _STREAM_PLAN = "tests/unit/spark/reading/test_stream_plan.py::"
 _STREAM_READER = "tests/unit/spark/reading/test_stream_reader.py::"

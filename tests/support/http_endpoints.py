@@ -1,16 +1,15 @@
-"""A token endpoint for tests: gives scripted answers and records the requests."""
+"""HTTP servers that give scripted answers and record the requests: a token endpoint, and a schema registry, as its
+in-memory client neither checks compatibility nor refuses anybody."""
 
 import base64
 import http.server
 import json
-import ssl
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs
 
 from certificates import Identity
@@ -77,14 +76,63 @@ def http_server(handler: type[http.server.BaseHTTPRequestHandler], identity: Ide
     handler.log_message = lambda *_: None  # type: ignore[method-assign]
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     if identity is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "endpoint.pem").write_text(identity.pem)
-            context.load_cert_chain(Path(folder) / "endpoint.pem")
-        server.socket = context.wrap_socket(server.socket, server_side=True)
+        server.socket = identity.server_context().wrap_socket(server.socket, server_side=True)
+    # Its end takes as long as a poll; half a second if nothing is said.
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     try:
         yield server.server_port
     finally:
         server.shutdown()
         server.server_close()
+
+
+# What Confluent's registry says, to the letter, but for the schema that it quotes.
+INCOMPATIBLE = (
+    'Schema being registered is incompatible with an earlier schema for subject "orders-value", details: '
+    "[{errorType:'READER_FIELD_MISSING_DEFAULT_VALUE', description:'The field 'price' at path '/fields/1' in the new "
+    "schema has no default value and is missing in the old schema', additionalInfo:'price'}, {oldSchemaVersion: 7}, "
+    "{oldSchema: '{...}'}, {validateFields: 'false', compatibility: 'BACKWARD'}]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RawAnswer:
+    """A raw body, for answers that are not JSON."""
+
+    data: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class StandIn:
+    """`answers`: status and body by method and path (without query). `asked`: the requests in order, with bodies."""
+
+    url: str
+    answers: Mapping[tuple[str, str], tuple[int, Any]]
+    asked: list[tuple[str, str, Any]] = field(default_factory=list)
+
+
+@contextmanager
+def registry_stand_in(answers: Mapping[tuple[str, str], tuple[int, Any]]) -> Iterator[StandIn]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            size_bytes = int(self.headers.get("Content-Length", 0))
+            body = json.loads(self.rfile.read(size_bytes)) if size_bytes else None
+            path = self.path.partition("?")[0]
+            stand_in.asked.append((self.command, path, body))
+            not_found = (404, {"error_code": 40401, "message": f"nothing at {path}"})
+            status, said = stand_in.answers.get((self.command, path), not_found)
+            raw = said if isinstance(said, RawAnswer) else RawAnswer(json.dumps(said).encode())
+            self.send_response(status)
+            for name, value in raw.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(raw.data)))
+            self.end_headers()
+            self.wfile.write(raw.data)
+
+        do_GET = do_POST = answer
+
+    with http_server(Handler) as port:
+        stand_in = StandIn(f"http://127.0.0.1:{port}", answers)
+        yield stand_in

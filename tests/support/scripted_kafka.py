@@ -1,41 +1,52 @@
-"""A cluster that answers as a healthy one does, unless the script has another answer for an API."""
+"""The only scripted fake of Kafka; `scripted_peers` has its brokers behind a socket, `network_world` in bytes alone.
 
-import enum
+    ScriptedKafka    the cluster's state, the requests it received, and its answers by API: a healthy one's, unless the
+                     script has another
+    ScriptedNetwork  the seam of `NetworkClient`, in virtual time: requests and answers are objects
+    LiveNetwork      the same for code with threads, in real time
+
+`connect_clients` and `connect_producers` have the shipped clients talk to them. A test that needs Kafka's own rules
+runs over a model (`tests/verification/model`), or gives the scripted brokers one to answer for their transactions.
+"""
+
+import threading
 import uuid
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from kafka.record import MemoryRecords
 
 import apis
+from kafka_sink import kept
+from kafka_sink.commit import runner
 from kafka_sink.commit.effects import ToCoordinator, ToEveryBroker, ToLeaders
+from kafka_sink.errors import ClusterChanged, KafkaSinkError
+from kafka_sink.kafka import client
+from kafka_sink.kafka.admin import client as admin
+from kafka_sink.kafka.admin import driver
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.outage import Contact
+from kafka_sink.kafka.producer.core import ProducerCore, wire
+from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.needs import Guarantee
 from kafka_sink.kafka.protocol.requests import api_of
 from model.logical_kafka import LogicalKafka, Produce
 
-
-class HangUp(enum.Enum):
-    """The answer of a broker that closes the connection."""
-
-    HANG_UP = enum.auto()
-
-
-HANG_UP = HangUp.HANG_UP
+# The answer of a broker that closes the connection.
+HANG_UP = object()
 # An error code, a response, HANG_UP, or what gives one of them for the request; 0 is the answer of a healthy broker.
 Answer = Any
 
 BASE_OFFSET = 100
 _OF_COORDINATORS = (
-    apis.AddOffsetsToTxnRequest
-    | apis.DeleteGroupsRequest
-    | apis.DescribeTransactionsRequest
-    | apis.EndTxnRequest
-    | apis.InitProducerIdRequest
-    | apis.OffsetCommitRequest
-    | apis.OffsetFetchRequest
-    | apis.TxnOffsetCommitRequest
-)
+    apis.AddOffsetsToTxnRequest, apis.DeleteGroupsRequest, apis.DescribeTransactionsRequest, apis.EndTxnRequest,
+    apis.InitProducerIdRequest, apis.OffsetCommitRequest, apis.OffsetFetchRequest, apis.TxnOffsetCommitRequest,
+)  # fmt: skip
 
 
 class ScriptedKafka:
@@ -240,3 +251,229 @@ class ScriptedKafka:
         ids = batch.producer_id, batch.producer_epoch
         produced = transactions.execute(Produce(transactional_id, *ids, part.partition, rows))
         return produced.error_code, produced.base_offset
+
+
+# More polls than any test needs.
+MOST_POLLS = 10_000
+
+
+@dataclass(eq=False)
+class Sent:
+    """An in-flight request. It is also the answer, once `response` or `error` is set."""
+
+    node_id: int
+    request: Any
+    token: Any
+    response: Any = None
+    error: str | None = None
+    expects_response: bool = True
+    sent_ms: int = 0
+
+
+class ScriptedNetwork:
+    """A poll without events moves the time of `kafka` by its whole timeout. A test that does not poll takes
+    requests from `sent` and answers them itself.
+
+    `known`: the nodes with known addresses. `expected_cluster_id`: the network fails if the cluster has another id.
+    `connects`, `handshakes`, `interruptions`, `failure`, `last_error`: as `NetworkClient` has them, set by the test.
+    `contacts`: what `contact` returns.
+    """
+
+    def __init__(
+        self, kafka: ScriptedKafka, known: Iterable[int] | None = None, *, max_in_flight: int = 100,
+        expected_cluster_id: str | None = None, last_error: str = "broker 9: Connection refused",
+    ) -> None:  # fmt: skip
+        self.kafka = kafka
+        self.known = kafka.brokers.copy() if known is None else set(known)
+        self.learned: dict[int, apis.Broker] = {}
+        # Known, and neither ready nor down.
+        self.connecting: set[int] = set()
+        self.max_in_flight = max_in_flight
+        self.last_error = last_error
+        self.failure: KafkaSinkError | None = None
+        self.connects = 0
+        self.handshakes = 0
+        self.interruptions = 0
+        self.contacts = Contact(is_reached=True)
+        self.closed = False
+        self.waits: list[int] = []
+        self.sent: list[Sent] = []
+        self.expect(expected_cluster_id)
+
+    def expect(self, cluster_id: str | None) -> None:
+        """Make the network fail if a broker is of another cluster. None: every cluster is accepted."""
+        found = self.kafka.cluster_id
+        if cluster_id not in (None, found):
+            self.failure = ClusterChanged(broker="broker 1", expected=str(cluster_id), found=str(found))
+
+    # --- as a NetworkClient -------------------------------------------------------------------------------------------
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self.kafka.cluster_id
+
+    def ready(self, node_id: int, now_ms: int) -> bool:
+        if node_id not in self.known - self.kafka.down - self.connecting or self._is_throttled(node_id, now_ms):
+            return False
+        return self.failure is None and sum(each.node_id == node_id for each in self.sent) < self.max_in_flight
+
+    def is_down(self, node_id: int) -> bool:
+        return node_id in self.kafka.down or node_id not in self.known
+
+    def least_loaded_node(self, now_ms: int) -> int | None:
+        return next((node for node in sorted(self.known & self.kafka.brokers) if self.ready(node, now_ms)), None)
+
+    def update_brokers(self, brokers: Sequence[apis.Broker]) -> None:
+        if brokers:
+            self.known = {broker.node_id for broker in brokers}
+
+    def learn(self, broker: apis.Broker) -> None:
+        self.known.add(broker.node_id)
+        self.learned[broker.node_id] = broker
+
+    def throttles(self, now_ms: int) -> dict[int, tuple[int, int]]:
+        throttled = self.kafka.throttled.items()
+        return {node: (max(0, min(now_ms, until) - since), until) for node, (since, until) in throttled}
+
+    def throttled_ms(self, now_ms: int) -> int:
+        return max((passed_ms for passed_ms, _ in self.throttles(now_ms).values()), default=0)
+
+    def finalized_features(self, node_id: int) -> Mapping[str, int] | None:
+        return self.kafka.features
+
+    def api_version(self, node_id: int, request: Any) -> int | None:
+        return self.kafka.spoken(request)
+
+    def lacks(self, node_id: int, guarantee: Guarantee) -> tuple[str, ...]:
+        return self.kafka.lacking
+
+    def name(self, node_id: int) -> str:
+        return f"broker {node_id}"
+
+    def contact(self, now_ms: int) -> Contact:
+        return self.contacts
+
+    def send(self, node_id: int, request: Any, now_ms: int, token: object = None, expect_response: bool = True) -> None:
+        self.kafka.received.append((node_id, request))
+        self.sent.append(Sent(node_id, request, token, expects_response=expect_response, sent_ms=self.kafka.now_ms))
+
+    def poll(self, timeout_ms: int) -> list[ClientResponse]:
+        assert timeout_ms >= 0
+        self.waits.append(timeout_ms)
+        assert len(self.waits) < MOST_POLLS, "the client turns without waiting"
+        answers = self._answers()
+        self.kafka.pass_time(0 if answers else timeout_ms)
+        return answers
+
+    def wakeup(self) -> None:
+        pass
+
+    def close(self) -> list[ClientResponse]:
+        self.closed = True
+        unanswered, self.sent = self.sent, []
+        return [ClientResponse(each.node_id, each.request, each.token, None, "closed", 0) for each in unanswered]
+
+    # --- for the test -------------------------------------------------------------------------------------------------
+
+    def take(self, kind: type) -> Sent:
+        """Return the oldest unanswered request of a kind."""
+        found = next(each for each in self.sent if isinstance(each.request, kind))
+        self.sent.remove(found)
+        return found
+
+    def produce(self) -> list[Sent]:
+        return [each for each in self.sent if isinstance(each.request, apis.ProduceRequest)]
+
+    def _answers(self) -> list[ClientResponse]:
+        ready = [each for each in self.sent if self.kafka.answers_now(each.node_id, each.request)]
+        self.sent = [each for each in self.sent if each not in ready]
+        return [self._answer(each) for each in ready]
+
+    def _answer(self, sent: Sent) -> ClientResponse:
+        response = self.kafka.answer(sent.node_id, sent.request)
+        error = None if response is not None else f"broker {sent.node_id}: cut"
+        latency_ms = self.kafka.now_ms - sent.sent_ms
+        return ClientResponse(sent.node_id, sent.request, sent.token, response, error, latency_ms)
+
+    def _is_throttled(self, node_id: int, now_ms: int) -> bool:
+        since, until = self.kafka.throttled.get(node_id, (0, 0))
+        return since <= now_ms < until
+
+
+class LiveNetwork(ScriptedNetwork):
+    """`arrived`: set by every Produce request. Between `hold` and `release` no Produce is answered. `core`: the parts
+    of the newest Producer. `lock` guards them and is notified of answers."""
+
+    core: ProducerCore
+    lock: threading.Condition
+
+    def __init__(self, kafka: ScriptedKafka) -> None:
+        super().__init__(kafka, last_error="")
+        self.arrived = threading.Event()
+        self._something = threading.Condition()
+        self._woken = False
+        self._ready: list[ClientResponse] = []
+
+    def send(self, node_id: int, request: Any, now_ms: int, token: object = None, expect_response: bool = True) -> None:
+        with self._something:
+            super().send(node_id, request, now_ms, token, expect_response)
+            self._ready += self._answers()
+        if isinstance(request, apis.ProduceRequest):
+            self.arrived.set()
+
+    def poll(self, timeout_ms: int) -> list[ClientResponse]:
+        with self._something:
+            self._something.wait_for(lambda: self._ready or self._woken or self.failure, timeout_ms / 1000)
+            self._woken = False
+            ready, self._ready = self._ready, []
+            return ready
+
+    def wakeup(self) -> None:
+        with self._something:
+            self._woken = True
+            self._something.notify()
+
+    def hold(self) -> None:
+        self.kafka.held.add(apis.ProduceRequest)
+
+    def release(self) -> None:
+        with self._something:
+            self.kafka.held.discard(apis.ProduceRequest)
+            self._ready += self._answers()
+            self._something.notify()
+
+
+def connect_clients(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
+    """Every AdminClient made in the test has this network, and its time is that of the brokers."""
+
+    def connect(config: ProducerConfig, *, cluster_id: str | None, **settings: Any) -> ScriptedNetwork:
+        network.expect(cluster_id)
+        return network
+
+    def now_ms() -> int:
+        return network.kafka.now_ms
+
+    monkeypatch.setattr(driver, "connect", connect)
+    monkeypatch.setattr(kept, "KEPT", kept.Kept())
+    for module in (admin, driver, kept):
+        monkeypatch.setattr(module, "monotonic_ms", now_ms)
+    sleep = SimpleNamespace(sleep=lambda seconds: network.kafka.pass_time(round(1_000 * seconds)))
+    monkeypatch.setattr(runner, "time", sleep)
+    return network
+
+
+def connect_producers(network: LiveNetwork, monkeypatch: pytest.MonkeyPatch) -> LiveNetwork:
+    """Every Producer made in the test has this network, which has the parts of the last one."""
+
+    def connect(config: ProducerConfig, *, cluster_id: str | None, **settings: Any) -> LiveNetwork:
+        network.expect(cluster_id)
+        return network
+
+    def wire_and_tell(config: ProducerConfig, *, lock: Any, **shared: Any) -> ProducerCore:
+        network.core, network.lock = wire(config, lock=lock, **shared), lock
+        return network.core
+
+    monkeypatch.setattr(client, "connect", connect)
+    monkeypatch.setattr(client, "wire", wire_and_tell)
+    monkeypatch.setattr(kept, "KEPT", kept.Kept())
+    return network
