@@ -54,23 +54,16 @@ def test_what_is_shown_as_output_is_no_command() -> None:
 
 
 def taken() -> Iterator[tuple[str, str, int]]:
-    """What tests run: the literals that they give to what runs a block, or the headings of a table that has pages."""
+    """What tests run: the literals that they give to what runs a block."""
     for path in sorted((ROOT / "tests" / "integration").glob("test_*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                yield from literals(node)
-            elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "WAYS_IN":
-                assert isinstance(node.value, ast.Dict)
-                for heading, way in zip(node.value.keys, node.value.values, strict=True):
-                    assert heading is not None and isinstance(way, ast.Tuple)
-                    yield ast.literal_eval(way.elts[0]), ast.literal_eval(heading), 0
+        for function in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(function, ast.FunctionDef) and function.name.startswith("test_"):
+                yield from literals(function)
 
 
 def literals(function: ast.FunctionDef) -> Iterator[tuple[str, str, int]]:
     for call in ast.walk(function):
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in RUNNERS:
-            continue
-        if isinstance(call.args[0], ast.Constant):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in RUNNERS:
             page, section, number = (ast.literal_eval(argument) for argument in call.args[:3])
             yield page, section, number
 
