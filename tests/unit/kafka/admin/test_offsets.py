@@ -14,10 +14,6 @@ from kafka_sink.kafka.admin.log_ends import Logs, Topics, epoch_ends, log_ends
 from kafka_sink.kafka.admin.offsets import list_offsets
 from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
-from kafka_sink.kafka.protocol.api import PartitionResult
-from kafka_sink.kafka.protocol.apis.find_coordinator import FindCoordinatorRequest
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.apis.offset_commit import ProgressCommitRequest, ProgressCommitResponse
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import once
 from kafka_sink.options.config import given_options, sink_config
@@ -43,7 +39,7 @@ def kafka(logs: dict[tuple[str, int], ScriptedLog]) -> ScriptedKafka:
     made = ScriptedKafka()
     serve(made, logs)
     made.leaders[Q], made.topic_ids["t"] = 2, uuid.UUID(int=1)
-    made.always(ProgressCommitRequest, committed())
+    made.always(apis.ProgressCommitRequest, committed())
     return made
 
 
@@ -145,7 +141,7 @@ def test_each_leader_is_asked_once_and_what_is_new_again(
     del kafka.received[:]
     assert latest(ends(client, earlier)) == {P: 9, Q: 0}
     assert sorted(node for node, _ in kafka.asked(apis.ListOffsetsRequest)) == [1, 2]
-    assert len(kafka.received) == len(kafka.asked(MetadataRequest)) + 2
+    assert len(kafka.received) == len(kafka.asked(apis.MetadataRequest)) + 2
     new = TopicPartition("t", 2)
     logs[new], kafka.leaders[new] = ScriptedLog(0, 7), 1
     del kafka.received[:]
@@ -218,10 +214,10 @@ def test_nobody_is_asked_where_no_epoch_ends_or_brokers_lack_the_request(
 OFFSETS = {P: 7, Q: 0, TopicPartition("u", 0): 9}
 
 
-def committed(code: int = 0, **of_topic: int) -> Callable[[ProgressCommitRequest], ProgressCommitResponse]:
+def committed(code: int = 0, **of_topic: int) -> Callable[[apis.ProgressCommitRequest], apis.ProgressCommitResponse]:
     """The same code for each partition, other than for those of the topics that are named."""
-    return lambda request: ProgressCommitResponse(
-        0, tuple(PartitionResult(*each, of_topic.get(each.topic, code)) for each in request.offsets)
+    return lambda request: apis.ProgressCommitResponse(
+        0, tuple(apis.PartitionResult(*each, of_topic.get(each.topic, code)) for each in request.offsets)
     )
 
 
@@ -240,25 +236,25 @@ def refused(**options: str) -> GroupCommitFailed:
 def test_one_request_to_the_coordinator_has_all_offsets(kafka: ScriptedKafka) -> None:
     kafka.coordinator = 2
     commit()
-    assert kafka.asked(ProgressCommitRequest) == [(2, ProgressCommitRequest("g", OFFSETS))]
+    assert kafka.asked(apis.ProgressCommitRequest) == [(2, apis.ProgressCommitRequest("g", OFFSETS))]
     assert kafka.now_ms == 0
 
 
 @pytest.mark.parametrize("trouble", [HANG_UP, committed(LOADING), committed(NOT_AVAILABLE)])
 def test_trouble_of_a_coordinator_that_passes_is_waited_out(kafka: ScriptedKafka, trouble: Any) -> None:
-    kafka.script(ProgressCommitRequest, trouble, trouble)
+    kafka.script(apis.ProgressCommitRequest, trouble, trouble)
     commit()
-    assert len(kafka.asked(ProgressCommitRequest)) == 3
+    assert len(kafka.asked(apis.ProgressCommitRequest)) == 3
 
 
 def test_a_coordinator_that_has_moved_is_found(kafka: ScriptedKafka) -> None:
-    def moved(request: ProgressCommitRequest) -> ProgressCommitResponse:
+    def moved(request: apis.ProgressCommitRequest) -> apis.ProgressCommitResponse:
         kafka.coordinator = 3
         return committed(NOT_COORDINATOR)(request)
 
-    kafka.script(ProgressCommitRequest, moved)
+    kafka.script(apis.ProgressCommitRequest, moved)
     commit()
-    assert [node_id for node_id, _ in kafka.asked(ProgressCommitRequest)] == [1, 3]
+    assert [node_id for node_id, _ in kafka.asked(apis.ProgressCommitRequest)] == [1, 3]
 
 
 @pytest.mark.parametrize("options", [{}, {"kafka_default_api_timeout_ms": "2000"}], ids=str)
@@ -270,7 +266,7 @@ def test_a_coordinator_that_does_not_answer_is_given_up_in_time(kafka: ScriptedK
 
 
 def test_a_coordinator_that_loads_for_long_is_given_up_in_time(kafka: ScriptedKafka) -> None:
-    kafka.always(ProgressCommitRequest, committed(LOADING))
+    kafka.always(apis.ProgressCommitRequest, committed(LOADING))
     error = refused()
     assert "COORDINATOR_LOAD_IN_PROGRESS" in error.reason and "__consumer_offsets" in error.remedy
     assert kafka.now_ms == COMMIT_PATIENCE_MS
@@ -289,28 +285,28 @@ def test_a_coordinator_that_loads_for_long_is_given_up_in_time(kafka: ScriptedKa
     ],
 )
 def test_a_refusal_says_at_once_what_to_do(kafka: ScriptedKafka, code: int, remedy: str) -> None:
-    kafka.always(ProgressCommitRequest, committed(code))
+    kafka.always(apis.ProgressCommitRequest, committed(code))
     error = refused()
     assert (remedy in error.remedy, f"(error {code}) for t-0 and 2 of 2 others" in error.reason) == (True, True)
-    assert (len(kafka.asked(ProgressCommitRequest)), kafka.now_ms) == (1, 0)
+    assert (len(kafka.asked(apis.ProgressCommitRequest)), kafka.now_ms) == (1, 0)
 
 
 def test_a_group_whose_coordinator_is_not_told_is_refused_at_once(kafka: ScriptedKafka) -> None:
-    kafka.always(FindCoordinatorRequest, GROUP_DENIED)
+    kafka.always(apis.FindCoordinatorRequest, GROUP_DENIED)
     error = refused()
     assert "GROUP_AUTHORIZATION_FAILED" in error.reason and "ACL GROUP g READ" in error.remedy
-    assert (kafka.asked(ProgressCommitRequest), kafka.now_ms) == ([], 0)
+    assert (kafka.asked(apis.ProgressCommitRequest), kafka.now_ms) == ([], 0)
 
 
 def test_the_topic_that_is_refused_is_the_one_that_is_named(kafka: ScriptedKafka) -> None:
-    kafka.always(ProgressCommitRequest, committed(u=DENIED))
+    kafka.always(apis.ProgressCommitRequest, committed(u=DENIED))
     error = refused()
     assert "TOPIC_AUTHORIZATION_FAILED (error 29) for u-0 and 0 of 2 others" in error.reason
     assert "ACL TOPIC u READ" in error.remedy
 
 
 def test_a_single_partition_has_no_others() -> None:
-    assert refusal_of("g", [PartitionResult("t", 0, 0)], None) is None
-    error = refusal_of("g", [PartitionResult("t", 0, GROUP_DENIED)], None)
+    assert refusal_of("g", [apis.PartitionResult("t", 0, 0)], None) is None
+    error = refusal_of("g", [apis.PartitionResult("t", 0, GROUP_DENIED)], None)
     assert error is not None and "for this principal" in error.remedy
     assert error.reason == "GROUP_AUTHORIZATION_FAILED (error 30) for t-0"

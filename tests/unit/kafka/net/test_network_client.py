@@ -14,14 +14,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+import apis
 from effort import examples
 from kafka_sink import errors
 from kafka_sink.errors.exhaustion import PATIENCE_MS
 from kafka_sink.kafka.net.network_client import MIN_SESSION_MS
 from kafka_sink.kafka.net.transport import Address, Connected, Disconnected, Event, Received, Sent, TlsFailure
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
-from kafka_sink.kafka.protocol.apis.metadata import Broker
-from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.gssapi import KerberosLogin
 from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE
@@ -259,7 +257,7 @@ class TestSend:
 
     def test_a_version_that_is_not_shared(self, world: World) -> None:
         key = world.open(ranges={PRODUCE: (0, 6), METADATA: (0, 13), END_TXN: (0, 4)})
-        of_version_2 = EndTxnRequest("s.0", 7, 0, committed=True, transaction_version=2)
+        of_version_2 = apis.EndTxnRequest("s.0", 7, 0, committed=True, transaction_version=2)
         for request, words in (
             (of_version_2, "EndTxn needs versions 5 to 5, which the broker lacks: it speaks versions 0 to 4"),
             (NO_ACKS, "Produce needs versions 7 to 13, which the broker lacks: it speaks versions 0 to 6"),
@@ -471,7 +469,7 @@ class TestBrokersChange:
         world = knowing(1)
         world.open(1)
         world.client.send(1, INIT, 0, "token")
-        moved = Broker(1, "elsewhere", 9093)
+        moved = apis.Broker(1, "elsewhere", 9093)
         world.client.learn(moved) if is_learned else world.client.update_brokers([moved])
         assert world.transport.open == set()
         (response,) = world.poll(timeout_ms=60_000)
@@ -482,7 +480,7 @@ class TestBrokersChange:
 
     def test_one_that_is_learned_again_keeps_its_connection_and_what_was_known_of_it(self) -> None:
         world = World(names={"b7": ["10.0.7.1", "10.0.7.2"]})
-        world.client.learn(Broker(7, "b7", 9092))
+        world.client.learn(apis.Broker(7, "b7", 9092))
         assert not world.client.ready(7, 0)
         world.poll(Disconnected(world.key, "Connection refused"))
         assert not world.client.ready(7, world.now_ms)  # it rests for a while
@@ -490,7 +488,7 @@ class TestBrokersChange:
         world.poll(timeout_ms=100)
         key = world.open(7)  # at its other address
         assert world.transport.connects[-1][1].sockaddr[0] == "10.0.7.2"
-        world.client.learn(Broker(7, "b7", 9092))
+        world.client.learn(apis.Broker(7, "b7", 9092))
         world.client.update_brokers([])
         assert world.transport.open == {key}
 
@@ -532,7 +530,7 @@ class TestMetrics:
     def test_the_latency_and_throttling_of_produce(self) -> None:
         world = knowing(1)
         key = world.open(1)
-        request = ProduceRequest(-1, 1, (ProducePartition("t", 0, uuid.UUID(int=7), b"records"),))
+        request = apis.ProduceRequest(-1, 1, (apis.ProducePartition("t", 0, uuid.UUID(int=7), b"records"),))
         world.client.send(1, request, world.now_ms)
         init = world.send("not a Produce", node_id=1)
         world.transport.now_ms += 12
@@ -650,7 +648,7 @@ class AnyWeather(RuleBasedStateMachine):
     @rule(host=st.sampled_from(["b2", "b2", "b2", "boot", "elsewhere"]))
     def metadata(self, host: str) -> None:
         (self.address_of[2],) = self.world.names[host]
-        self.world.client.update_brokers([*brokers(1), Broker(2, host, 9092)])
+        self.world.client.update_brokers([*brokers(1), apis.Broker(2, host, 9092)])
 
     def take(self, responses: list[ClientResponse]) -> None:
         for response in responses:

@@ -7,13 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import apis
 import network_world
 from effort import examples
 from kafka_sink.errors import ApisMissing, KafkaSinkError, ProtocolError, SaslRefused
 from kafka_sink.kafka.protocol import connection as connection_module
-from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdResponse
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.connection import (
     MAX_HANDSHAKE_FRAME_BYTES,
     TRANSITIONS,
@@ -36,7 +34,7 @@ def init_answer(correlation_id: int, producer_id: int) -> bytes:
 
 
 def idle(**options: Any) -> Connection:
-    return Connection(client_id="me", software=ApiVersionsRequest("test", "1"), **options)
+    return Connection(client_id="me", software=apis.ApiVersionsRequest("test", "1"), **options)
 
 
 def started() -> Connection:
@@ -229,7 +227,7 @@ class TestAuthentication:
         with pytest.raises(RuntimeError, match="AUTHENTICATING"):
             connection.send(INIT)
         connection.receive(init_answer(3, 5) + handshake_answer(4))
-        assert answers(connection) == [Answer("early", INIT, InitProducerIdResponse(0, 0, 5, 0))]
+        assert answers(connection) == [Answer("early", INIT, apis.InitProducerIdResponse(0, 0, 5, 0))]
         assert connection.own_request("own")
         connection.sent()
         assert hear(connection, authenticate_answer(5, lifetime_ms=5)) == b""
@@ -262,7 +260,7 @@ class TestFraming:
         for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
             connection.receive(stream[start:end])
             got += answers(connection)
-        assert got == [Answer(t, INIT, InitProducerIdResponse(0, 0, 100 + t, 0)) for t in range(4)]
+        assert got == [Answer(t, INIT, apis.InitProducerIdResponse(0, 0, 100 + t, 0)) for t in range(4)]
 
     @pytest.mark.parametrize(
         ("start", "words"),
@@ -313,9 +311,9 @@ class TestNegotiation:
     def test_versions_are_the_highest_in_common(self) -> None:
         connection = opened()
         assert connection.ranges == RANGES
-        assert (connection.version_for(INIT), connection.version_for(MetadataRequest((), False))) == (5, None)
+        assert (connection.version_for(INIT), connection.version_for(apis.MetadataRequest((), False))) == (5, None)
         with pytest.raises(ValueError, match="Metadata"):
-            connection.send(MetadataRequest((), False))
+            connection.send(apis.MetadataRequest((), False))
 
     @pytest.mark.parametrize(
         ("told", "version"),

@@ -6,24 +6,9 @@ from typing import Any
 
 import pytest
 
+import apis
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.protocol.acl_operation import NOT_TOLD, AclOperation, allows
-from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
-from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
-from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
-from kafka_sink.kafka.protocol.apis.delete_groups import DeleteGroupsRequest
-from kafka_sink.kafka.protocol.apis.describe_configs import DescribeConfigsRequest, TopicConfigsRequest
-from kafka_sink.kafka.protocol.apis.describe_groups import DescribeGroupRequest
-from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
-from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsRequest
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
-from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest, ProgressCommitRequest
-from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
-from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
 from kafka_sink.kafka.protocol.requests import Request, api_of, select_version
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from their_messages import answered, as_they_read, lacks, name_of, to_other_questions
@@ -33,30 +18,30 @@ PARTITIONS = (("orders", 2), ("clicks", 0), ("orders", 0))
 CEILING = "transaction.max.timeout.ms"
 SETTINGS = ("min.insync.replicas", "max.message.bytes")
 
-FIND = FindCoordinatorRequest(CoordinatorKind.TRANSACTION, ("s.0", "s.1"))
-ADD_PARTITIONS = AddPartitionsToTxnRequest("s.0", BIG, 3, PARTITIONS)
-ADD_OFFSETS = AddOffsetsToTxnRequest("s.0", BIG, 3, "s.0-marker")
-COMMIT = EndTxnRequest("s.0", BIG, 3, committed=True, transaction_version=2)
+FIND = apis.FindCoordinatorRequest(apis.CoordinatorKind.TRANSACTION, ("s.0", "s.1"))
+ADD_PARTITIONS = apis.AddPartitionsToTxnRequest("s.0", BIG, 3, PARTITIONS)
+ADD_OFFSETS = apis.AddOffsetsToTxnRequest("s.0", BIG, 3, "s.0-marker")
+COMMIT = apis.EndTxnRequest("s.0", BIG, 3, committed=True, transaction_version=2)
 COMMIT_1 = replace(COMMIT, transaction_version=1)
-OFFSET = TxnOffsetCommitRequest("s.0", "s.0-marker", BIG, 3, "state", 0, BIG + 7, "zoë", transaction_version=2)
+OFFSET = apis.TxnOffsetCommitRequest("s.0", "s.0-marker", BIG, 3, "state", 0, BIG + 7, "zoë", transaction_version=2)
 OFFSET_1 = replace(OFFSET, transaction_version=1)
-PLAIN = OffsetCommitRequest("s.0", "state", 1, BIG, "zoë")
-PROGRESS = ProgressCommitRequest(
+PLAIN = apis.OffsetCommitRequest("s.0", "state", 1, BIG, "zoë")
+PROGRESS = apis.ProgressCommitRequest(
     "stream", {TopicPartition("orders", 2): BIG, TopicPartition("zoë", 0): 0, TopicPartition("orders", 0): 7}
 )
-FETCH = OffsetFetchRequest(("s.0", "s.1"), "state", 0)
-FETCH_BOTH = OffsetFetchRequest(("s.0",), "state", 0, beside=1)
-DELETE = DeleteGroupsRequest(("s.0", "s.1"))
-DESCRIBE = DescribeTransactionsRequest(("s.0", "s.1"))
-LIST = ListTransactionsRequest(transactional_id_prefix="s.")
-ONGOING = ListTransactionsRequest((BIG,), ("Ongoing",))
-PRODUCERS = DescribeProducersRequest(PARTITIONS)
-MARKERS = WriteTxnMarkersRequest(BIG, 3, committed=True, coordinator_epoch=9, partitions=PARTITIONS)
-CREATE = CreateTopicsRequest("state", partition_count=1, timeout_ms=30_000)
+FETCH = apis.OffsetFetchRequest(("s.0", "s.1"), "state", 0)
+FETCH_BOTH = apis.OffsetFetchRequest(("s.0",), "state", 0, beside=1)
+DELETE = apis.DeleteGroupsRequest(("s.0", "s.1"))
+DESCRIBE = apis.DescribeTransactionsRequest(("s.0", "s.1"))
+LIST = apis.ListTransactionsRequest(transactional_id_prefix="s.")
+ONGOING = apis.ListTransactionsRequest((BIG,), ("Ongoing",))
+PRODUCERS = apis.DescribeProducersRequest(PARTITIONS)
+MARKERS = apis.WriteTxnMarkersRequest(BIG, 3, committed=True, coordinator_epoch=9, partitions=PARTITIONS)
+CREATE = apis.CreateTopicsRequest("state", partition_count=1, timeout_ms=30_000)
 CREATE_SET = replace(CREATE, replication_factor=3, settings=(("retention.ms", "5"), ("cleanup.policy", "compact")))
-CONFIGS = DescribeConfigsRequest(node_id=3, name=CEILING)
-TOPIC_CONFIGS = TopicConfigsRequest(("orders", "clicks"), SETTINGS)
-GROUP = DescribeGroupRequest("orders.check")
+CONFIGS = apis.DescribeConfigsRequest(node_id=3, name=CEILING)
+TOPIC_CONFIGS = apis.TopicConfigsRequest(("orders", "clicks"), SETTINGS)
+GROUP = apis.DescribeGroupRequest("orders.check")
 # With all that their oldest versions can carry.
 FIND_ONE, FETCH_ONE = replace(FIND, keys=("s.0",)), replace(FETCH, group_ids=("s.0",))
 CREATE_ONE = replace(CREATE, replication_factor=1)
@@ -88,7 +73,7 @@ NEW_TOPIC = {"name": "state", "num_partitions": 1, "replication_factor": -1, "as
 SET = [{"name": name, "value": value} for name, value in CREATE_SET.settings]
 # The requests, their versions, and what another client reads.
 ENCODED: list[tuple[Any, Any, dict[str, Any]]] = [
-    *((replace(FIND, kind=kind), (4, 5, 6), {"key_type": kind}) for kind in CoordinatorKind),
+    *((replace(FIND, kind=kind), (4, 5, 6), {"key_type": kind}) for kind in apis.CoordinatorKind),
     (FIND, (4, 5, 6), {"coordinator_keys": ["s.0", "s.1"]}),
     (FIND_ONE, (1, 2, 3), {"key": "s.0"}),
     (ADD_PARTITIONS, range(4), {f"v3_and_below_{name}": value for name, value in ADDED.items()}),
@@ -122,8 +107,8 @@ ENCODED: list[tuple[Any, Any, dict[str, Any]]] = [
     (ONGOING, (0, 1, 2), {"producer_id_filters": [BIG], "state_filters": ["Ongoing"]}),
     (ONGOING, (1, 2), {"duration_filter": -1}),
     (replace(LIST, transactional_id_prefix="a.b(c)-"), (2,), {"transactional_id_pattern": r"a\.b\(c\)\-(?s:.*)"}),
-    (ListTransactionsRequest(), (2,), {"producer_id_filters": [], "transactional_id_pattern": None}),
-    (ListTransactionsRequest(), (0, 1, 2), {"state_filters": []}),
+    (apis.ListTransactionsRequest(), (2,), {"producer_id_filters": [], "transactional_id_pattern": None}),
+    (apis.ListTransactionsRequest(), (0, 1, 2), {"state_filters": []}),
     (PRODUCERS, (0,), {"topics": grouped("partition_indexes")}),
     *(
         (replace(MARKERS, committed=each), (1,), {"markers": [MARKED | {"transaction_result": each}]})
@@ -387,7 +372,7 @@ def test_a_refused_answer_says_what_is_wrong_with_it(request_: Request, version:
 @pytest.mark.parametrize("version", range(10, 14))
 @pytest.mark.parametrize("describe", [False, True])
 def test_metadata_with_what_writes_do_not_need(version: int, describe: bool) -> None:
-    request = MetadataRequest(("orders",), allow_auto_topic_creation=False, describe=describe)
+    request = apis.MetadataRequest(("orders",), allow_auto_topic_creation=False, describe=describe)
     assert as_they_read(request, version).include_topic_authorized_operations is describe
     partition = {"partition_index": 0, "replica_nodes": [3, 1, 2], "isr_nodes": [3, 2]}
     topic = {"name": "orders", "authorized_operations": {4}, "partitions": [partition]}
