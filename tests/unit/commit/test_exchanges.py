@@ -77,8 +77,7 @@ def test_what_is_read_without_the_barrier_is_read_again_until_it_is_there() -> N
     exchange.asked.clear()
     found = exchange.run(read_markers(exchange.sink, range(3), barrier="b"))
     assert {slot: marker.micro_batch_id for slot, marker in found.items()} == {0: 1, 1: 1, 2: 1}
-    assert exchange.pauses_ms == [PAUSES_MS[0]]
-    assert exchange.asked["OffsetCommit"] == 3 + 2
+    assert (exchange.pauses_ms, exchange.asked["OffsetCommit"]) == ([PAUSES_MS[0]], 3 + 2)
 
 
 def test_an_earlier_barrier_of_ones_own_proves_nothing() -> None:

@@ -133,8 +133,7 @@ def test_a_new_sink_and_a_new_slot_say_that_nothing_was_decided_or_committed(ver
     # Once: what comes after is as it was.
     written = exchange.asked["TxnOffsetCommit"]
     exchange.micro_batch(2)
-    assert exchange.asked["TxnOffsetCommit"] == written + 3
-    assert exchange.kafka.visible == ["0/0", "0/1"]
+    assert (exchange.asked["TxnOffsetCommit"], exchange.kafka.visible) == (written + 3, ["0/0", "0/1"])
 
 
 def test_a_write_that_never_comes_again_decides_nothing_that_an_abort_repeats() -> None:

@@ -210,8 +210,7 @@ def test_facts_arrive_as_they_were_sent_however_often(
         assert received == sent
         assert sent == received
         assert received.decision is not None
-        assert tuple(received.decision.pinned) == pinned
-        assert dict(received.markers) == markers
+        assert (tuple(received.decision.pinned), dict(received.markers)) == (pinned, markers)
         assert (received.visible, received.missing) == (sent.visible, sent.missing)
 
 

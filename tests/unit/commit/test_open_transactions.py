@@ -388,8 +388,7 @@ def test_wherever_it_stops_no_rows_seem_missing_and_an_abort_takes_none_away(ver
         assert found.missing == ()
         assert (found.decision is None) == found.is_forgotten
         exchange.run(two_phase.abort(exchange.sink, facts.generation))
-        assert exchange.kafka.visible == ROWS
-        assert exchange.kafka.holding_back() == []
+        assert (exchange.kafka.visible, exchange.kafka.holding_back()) == (ROWS, [])
         assert looked_at(exchange).missing == ()
         if carried_out < step:
             return

@@ -518,8 +518,7 @@ def test_a_driver_overtaken_between_its_decision_and_its_look_is_told(version: i
 def test_an_abort_leaves_nothing_open_that_is_undecided(version: int) -> None:
     exchange, found, done = after_tasks(2, version)
     exchange.run(two_phase.abort(exchange.sink, found.generation))
-    assert exchange.kafka.aborted == ["0/0", "0/1"]
-    assert exchange.kafka.holding_back() == []
+    assert (exchange.kafka.aborted, exchange.kafka.holding_back()) == (["0/0", "0/1"], [])
     # A task of that run which had not begun yet: its worker may live on for a while.
     with pytest.raises(errors.DriverFenced):
         exchange.task(found, 0, 2)
@@ -570,8 +569,7 @@ def test_an_attempt_that_writes_its_first_rows_during_the_abort_leaves_nothing_o
     listing = exchange.run_until(abort, lambda effects: isinstance(effects[-1], ToEveryBroker) and next(is_second))
     assert exchange.kafka.execute(rows).error_code == ErrorCode.NONE
     exchange.run(abort, listing)
-    assert exchange.kafka.holding_back() == []
-    assert exchange.kafka.aborted == ["late"]
+    assert (exchange.kafka.holding_back(), exchange.kafka.aborted) == ([], ["late"])
     assert exchange.kafka.execute(rows).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
 
 

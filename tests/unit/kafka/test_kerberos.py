@@ -81,10 +81,8 @@ def test_connections_share_the_tickets_of_a_keytab_in_memory(keytab: str) -> Non
     logins = made(gss, keytab=keytab, principal="app@R")
     for host in ("broker-1.example", "broker-2.example"):
         context = logins.login(host).context
-        assert context.step(b"") == (b"token", False)
-        assert context.step(b"answer") == (b"token", True)
-        assert context.wrap(b"choice") == b"choice"
-        assert context.unwrap(b"offer") == b"offer"
+        assert (context.step(b""), context.step(b"answer")) == ((b"token", False), (b"token", True))
+        assert (context.wrap(b"choice"), context.unwrap(b"offer")) == (b"choice", b"offer")
     (principal, first), (_, second) = gss.calls("credential")
     assert (principal, first) == ("app@R", second)
     assert first["client_keytab"] == f"FILE:{keytab}"

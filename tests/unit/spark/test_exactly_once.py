@@ -455,8 +455,7 @@ def test_an_abort_is_of_the_run_that_a_message_names_else_of_the_last_planned_he
     _, message = receipts(exchange)
     remember("another", Ids(9, 7))
     KafkaStreamWriter(NAMED | {"transactional_id_prefix": "another"}).abort([None, message], 0)
-    assert exchange.kafka.holding_back() == []
-    assert sorted(exchange.kafka.aborted) == ["0/0", "0/0", "0/1", "0/1"]
+    assert (exchange.kafka.holding_back(), sorted(exchange.kafka.aborted)) == ([], ["0/0", "0/0", "0/1", "0/1"])
 
 
 def test_a_streams_abort_is_not_of_another_query_that_has_its_prefix(
@@ -478,8 +477,7 @@ def test_a_batch_writes_abort_is_of_the_run_that_it_planned(exchange: Exchange) 
     exchange.task(planned_in(batch).facts, 0, 0)
     assert len(exchange.kafka.holding_back()) == 1
     batch.abort([None, None])
-    assert exchange.kafka.holding_back() == []
-    assert exchange.kafka.aborted == ["0/0"]
+    assert (exchange.kafka.holding_back(), exchange.kafka.aborted) == ([], ["0/0"])
 
 
 def test_an_abort_never_hides_the_error_that_made_it_necessary(

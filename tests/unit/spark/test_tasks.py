@@ -110,8 +110,7 @@ def test_rows_of_exactly_once_are_seen_when_they_are_committed_and_once(exchange
         writer = stream()
         before = list(exchange.kafka.visible)
         receipts = micro_batch(plan(writer), micro_batch_id)
-        assert exchange.kafka.visible == before
-        assert exchange.kafka.holding_back() == ["orders.0", "orders.1"]
+        assert (exchange.kafka.visible, exchange.kafka.holding_back()) == (before, ["orders.0", "orders.1"])
         assert [each.record_count for each in receipts] == [4, 1]
         writer.commit(receipts, micro_batch_id)
         assert exchange.kafka.holding_back() == []

@@ -281,8 +281,7 @@ class TestPartitions:
     def test_of_topics_or_of_all_those_with_a_leader_and_those_without(self, kafka: Kafka, client: AdminClient) -> None:
         """Topics without a leader are not remembered."""
         kafka.leaders = {A: 2, A1: -1, B: 1}
-        assert client.partitions(("a",)) == ((A,), (A1,))
-        assert client.partitions(None) == ((A, B), (A1,))
+        assert (client.partitions(("a",)), client.partitions(None)) == (((A,), (A1,)), ((A, B), (A1,)))
         assert client.partitions(()) == ((), ())
         assert kafka.asked(apis.MetadataRequest)[-1] == (1, apis.MetadataRequest((), False))
         kafka.leaders[A1] = 2
@@ -525,8 +524,7 @@ def test_the_transaction_version_is_2_where_all_of_it_is_spoken(
     kafka.features = {"metadata.version": 27} if level is None else {"transaction.version": level}
     versions = dict(zip((apis.ProduceRequest, apis.EndTxnRequest, apis.TxnOffsetCommitRequest), spoken, strict=True))
     kafka.spoken = lambda request: versions[type(request)]
-    assert client.transaction_version() == version
-    assert client.finalized_features() == kafka.features
+    assert (client.transaction_version(), client.finalized_features()) == (version, kafka.features)
 
 
 class TestEnsureTopic:

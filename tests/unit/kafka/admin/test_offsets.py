@@ -130,8 +130,7 @@ def latest(found: Logs) -> dict[TopicPartition, int]:
 
 
 def test_the_first_answer(client: AdminClient) -> None:
-    assert latest(ends(client)) == {P: 9, Q: 0}
-    assert latest(ends(client, level=COMMITTED)) == {P: 7, Q: 0}
+    assert (latest(ends(client)), latest(ends(client, level=COMMITTED))) == ({P: 9, Q: 0}, {P: 7, Q: 0})
 
 
 def test_each_leader_is_asked_once_and_what_is_new_again(

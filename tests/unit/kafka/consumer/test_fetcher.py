@@ -292,8 +292,7 @@ class TestARange:
     def test_nothing_is_asked_after_a_failure(self, cluster: Cluster) -> None:
         failure = cluster.fails(TopicAuthorizationFailed, 29)
         assert (failure.topic, failure.operation) == ("orders", "READ")
-        assert cluster.fetcher.run_once(cluster.now_ms + 200_000) == 0
-        assert len(cluster.requests()) == 1
+        assert (cluster.fetcher.run_once(cluster.now_ms + 200_000), len(cluster.requests())) == (0, 1)
         assert cluster.fetcher.failure is failure
 
     def test_isolation_level_and_aborted_transactions(self, cluster: Cluster) -> None:
@@ -353,8 +352,7 @@ class TestErrors:
 
     def test_metadata_that_does_not_come_is_asked_for_again(self, cluster: Cluster) -> None:
         cluster.script(apis.MetadataRequest, HANG_UP, HANG_UP)
-        assert cluster.read(WHOLE) == ALL
-        assert len(cluster.requests(apis.MetadataRequest)) == 3
+        assert (cluster.read(WHOLE), len(cluster.requests(apis.MetadataRequest))) == (ALL, 3)
         assert cluster.network.known == {1, 2, 3}
 
     @pytest.mark.parametrize(
@@ -592,8 +590,7 @@ class TestEpochs:
 
     def test_a_broker_that_does_not_tell_does_not_stop_a_replica_from_being_read(self, cluster: Cluster) -> None:
         cluster.leader_epoch, cluster.spoken = 9, lambda request: None
-        assert cluster.read(nearer(2), WHOLE, client_rack="a") == ALL
-        assert cluster.nodes() == [1, 2]
+        assert (cluster.read(nearer(2), WHOLE, client_rack="a"), cluster.nodes()) == (ALL, [1, 2])
 
 
 GONE = [{"topic_id": OTHER}, {"topic_error": 3}]
@@ -704,8 +701,7 @@ class TestReplicas:
     @pytest.mark.parametrize("trouble", [1, 6, 9, HANG_UP])
     def test_in_trouble_the_leader_is_asked(self, cluster: Cluster, trouble: Any) -> None:
         """A replica that lags may know less than the leader: its out of range is no loss."""
-        assert cluster.read(nearer(2), trouble, WHOLE) == ALL
-        assert cluster.nodes() == [1, 2, 1]
+        assert (cluster.read(nearer(2), trouble, WHOLE), cluster.nodes()) == (ALL, [1, 2, 1])
         assert not cluster.requests(apis.ListOffsetsRequest)
 
     def test_a_replica_in_trouble_is_left_alone(self, cluster: Cluster) -> None:

@@ -195,8 +195,7 @@ class TestLeft:
         bootstrap = world.open()
         world.client.learn(Broker(7, "b7", 9092))
         broker = world.open(7)
-        assert world.transport.open == {bootstrap, broker}
-        assert world.client.least_loaded_node(world.now_ms) == -1
+        assert (world.transport.open, world.client.least_loaded_node(world.now_ms)) == ({bootstrap, broker}, -1)
         world.client.update_brokers(brokers(7))
         world.poll()
         assert world.transport.open == {broker}

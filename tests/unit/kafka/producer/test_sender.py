@@ -141,8 +141,7 @@ def test_a_leader_that_answers_by_name_cannot_tell_topics_apart(by_name: bool) -
     assert not c.sender.produces_by_name
     named = (TOPIC, None) if by_name else (None, TOPIC_ID)
     c.answer(request, apis.ProduceResponse(0, (apis.ProduceResult(*named, 0, 0, None, 40, -1),)))
-    assert c.receipts[0].first_offset == 40
-    assert c.sender.produces_by_name == by_name
+    assert (c.receipts[0].first_offset, c.sender.produces_by_name) == (40, by_name)
 
 
 def without_id(**options: Any) -> Core:
@@ -639,8 +638,7 @@ def test_a_topic_that_was_forgotten_before_its_first_batch_is_asked_for_again() 
     c = warm(make_core(leaders=[0]))
     c.run(600_000)
     c.answer(c.network.take(apis.MetadataRequest), replace(metadata_response([0]), topics=()))
-    assert c.metadata.snapshot.leader(TOPIC, 0) == -1
-    assert c.send(routed([b"a"], [0])) == []
+    assert (c.metadata.snapshot.leader(TOPIC, 0), c.send(routed([b"a"], [0]))) == (-1, [])
     c.run()
     c.answer_metadata()
     assert len(wire(c.only(0))) == 1

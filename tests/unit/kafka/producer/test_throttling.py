@@ -149,8 +149,7 @@ def test_each_throttle_counts_and_the_time_between_them_does_not() -> None:
         run_on(c, 5_000)
     assert c.acknowledgements.failure is None
     (batch,) = c.sender.sequences.unanswered()
-    assert batch.throttled_ms == 80_000
-    assert batch.waited_ms(c.now_ms) == 20_000
+    assert (batch.throttled_ms, batch.waited_ms(c.now_ms)) == (80_000, 20_000)
 
 
 def test_a_broker_that_hangs_beside_one_that_throttles_is_found_in_time() -> None:
@@ -333,8 +332,7 @@ def test_a_burst_is_a_tenth_of_a_seconds_worth_or_a_row(
 
 def test_a_row_that_is_more_than_a_burst_waits_until_it_is_paid_for() -> None:
     limit = RateLimit(Rate(bytes_per_s=1_000), now_ms=0)
-    assert limit.take(1, 5_000, 0) == 5_000
-    assert limit.take(1, 1_000, 5_000) == 6_000
+    assert (limit.take(1, 5_000, 0), limit.take(1, 1_000, 5_000)) == (5_000, 6_000)
 
 
 def test_the_slower_of_rows_and_bytes_decides() -> None:

@@ -274,8 +274,7 @@ def test_a_partition_that_is_refused_fails_the_write(code: int, error: type[Exce
     # A broker that refuses one partition adds none.
     add_partitions(core, p0=ErrorCode.OPERATION_NOT_ATTEMPTED, p1=code)
     core.failed(error)
-    assert core.acknowledgements.pending_batches == 0
-    assert core.network.produce() == []
+    assert (core.acknowledgements.pending_batches, core.network.produce()) == (0, [])
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["on the wire", "waiting for its retry"])
@@ -292,8 +291,7 @@ def test_a_partition_that_is_refused_fails_the_batches_of_those_that_were_added_
     if not waits:
         core.answer_produce(produce)
     core.run(5_000)
-    assert core.network.sent == []
-    assert core.receipts == ()
+    assert (core.network.sent, core.receipts) == ([], ())
     assert core.is_free
 
 

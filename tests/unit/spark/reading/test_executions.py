@@ -57,8 +57,7 @@ def test_a_later_action_reads_what_has_arrived_since() -> None:
     plan = Plan(A0, A0_REST, A1)
     assert plan.read_all("1") == [A0, A0_REST, A1]
     plan.fresh = (*GROWN, ADDED)
-    assert plan.read_all("1") == [A0, A0_REST, A1]
-    assert plan.replans == 0
+    assert (plan.read_all("1"), plan.replans) == ([A0, A0_REST, A1], 0)
     assert plan.read_all("2") == [A0, GROWN[1], A1, ADDED]
     # Tasks that run again, and those that come later, read what the action's first task planned.
     plan.fresh = (*GROWN[:2], replace(A1, end=30))
@@ -142,16 +141,14 @@ def test_the_query_that_a_plan_was_made_in_began_before_it(query: str) -> None:
     """However late its tasks run. An id without a time tells nothing."""
     plan = Plan(A0, A0_REST, A1, driver=CLUSTER)
     plan.fresh = GROWN
-    assert plan.read_all("1", query=query) == [A0, A0_REST, A1]
-    assert plan.replans == 0
+    assert (plan.read_all("1", query=query), plan.replans) == ([A0, A0_REST, A1], 0)
 
 
 def test_each_job_of_an_rdd_reads_what_has_arrived_since() -> None:
     plan = Plan(A0, A0_REST, A1)
     assert plan.read_all(None) == plan.read_all(None) == [A0, A0_REST, A1]
     plan.fresh = GROWN
-    assert plan.read_all("1") == [A0, GROWN[1], A1]
-    assert plan.read_all(None, stage=2) == [A0, GROWN[1], A1]
+    assert (plan.read_all("1"), plan.read_all(None, stage=2)) == ([A0, GROWN[1], A1], [A0, GROWN[1], A1])
     plan.fresh = (*GROWN, ADDED)
     # Tasks of a stage that run again.
     assert plan.read_all(None, stage=2) == [A0, GROWN[1], A1]
@@ -190,8 +187,7 @@ def test_where_no_note_can_be_kept_an_action_fails_and_reads_no_old_offsets(
 def test_plans_of_two_dataframes_are_apart_and_leave_one_file_each(executor: Path) -> None:
     first, second = Plan(A0), Plan(A0)
     first.read_all("1")
-    assert second.read_all("2") == [A0]
-    assert second.replans == 0
+    assert (second.read_all("2"), second.replans) == ([A0], 0)
     assert sum(each.is_file() for each in executor.rglob("*")) == 2
 
 
