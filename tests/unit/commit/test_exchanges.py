@@ -85,8 +85,7 @@ def test_an_earlier_barrier_of_ones_own_proves_nothing() -> None:
     exchange.run(read_markers(exchange.sink, [0], barrier="first"))
     exchange.micro_batch(1, 1)
     exchange.kafka.stand_still(changes=2, reads=1)
-    found = exchange.run(read_markers(exchange.sink, [0], barrier="second"))
-    assert found[0].micro_batch_id == 1
+    assert exchange.run(read_markers(exchange.sink, [0], barrier="second"))[0].micro_batch_id == 1
 
 
 def test_a_coordinator_that_never_has_the_barrier_is_not_believed() -> None:
@@ -142,8 +141,7 @@ def test_what_is_decided_on_is_read_once_it_is_stable() -> None:
 
 
 def told_of_the_driver(producer_id: int, producer_epoch: int) -> apis.DescribeTransactionsResponse:
-    known = producer_id >= 0
-    code, state = (0, "Empty") if known else (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "")
+    code, state = (0, "Empty") if producer_id >= 0 else (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "")
     said = apis.TransactionDescription("orders.driver", code, state, 0, -1, producer_id, producer_epoch, ())
     return apis.DescribeTransactionsResponse(0, (said,))
 

@@ -109,8 +109,7 @@ def test_topic_ids_print_as_in_kafkas_tools_and_code_without_ids_reads_them() ->
     (text,) = decision(Ids(1, 2), None, topics=("a", "b"), topic_ids={"a": ID, "b": ID}).texts()
     items = text.split("|")[6].split(",")
     topics = [item.removeprefix("@") for item in items if item.startswith("@")]
-    pins = items[: len(items) - len(topics)]
-    assert pins == ["1:2", "-"]
+    assert items[: len(items) - len(topics)] == ["1:2", "-"]
     # No broker has a topic of this name (Topic.LEGAL_CHARS), so that nobody is asked what it has open.
     assert topics == ["a", f"@{ID_TEXT}", "b", f"@{ID_TEXT}"]
 

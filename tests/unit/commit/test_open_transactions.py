@@ -91,8 +91,7 @@ def test_what_is_prepared_is_open_and_looking_neither_waits_for_it_nor_changes_i
     assert [(each.transactional_id, each.slot, each.ids) for each in found.undecided] == [
         ("orders.0", 0, done[0].ids), ("orders.1", 1, done[1].ids)
     ]  # fmt: skip
-    held = [(each.topic, each.partition, each.start_offset) for each in found.open[1].holds]
-    assert held == [("t", 1, 0)]
+    assert [(each.topic, each.partition, each.start_offset) for each in found.open[1].holds] == [("t", 1, 0)]
     assert set(operator.asked) == {"ListTransactions", "DescribeTransactions", "DescribeProducers", "OffsetFetch"}
     operator.commit(facts, done)
     found = operator.describe_sink()
@@ -161,8 +160,7 @@ COMMITTED, UNKNOWN, NONE = "committed", "unknown", "does not hang"
     ],
 )  # fmt: skip
 def test_what_leaders_have_open_and_coordinators_not_hangs(version: int, state: str, epoch: int, expected: str) -> None:
-    operator = Operator(version)
-    found = operator.seen_as(seen(description(state, Ids(77, epoch)), opened=Ids(77, 5)))
+    found = Operator(version).seen_as(seen(description(state, Ids(77, epoch)), opened=Ids(77, 5)))
     told = {COMMITTED: found.hanging, UNKNOWN: found.unknown, NONE: ()}[expected]
     assert [*found.hanging, *found.unknown] == list(told)
     assert [(each.topic, each.partition, each.transactional_id, each.start_offset) for each in told] == (
@@ -177,8 +175,7 @@ def test_a_sink_is_busy_whatever_characters_its_name_has(name: str, part: str) -
 
 
 def test_of_a_producer_that_is_no_sinks_nothing_hangs() -> None:
-    operator = Operator()
-    found = operator.seen_as(seen(description("Empty", Ids(77, 6)), opened=Ids(78, 5)))
+    found = Operator().seen_as(seen(description("Empty", Ids(77, 6)), opened=Ids(78, 5)))
     assert (found.hanging, found.unknown) == ((), ())
 
 
@@ -188,8 +185,7 @@ def test_a_marker_tells_of_what_was_pinned_whatever_the_slot_did_since(
     is_visible: bool, producer_id_is_spent: bool
 ) -> None:
     operator = Operator()
-    done = operator.decide()
-    ids = done[0].ids
+    ids = operator.decide()[0].ids
     if is_visible:
         operator.run(two_phase.finish(operator.sink, operator.decision()))
     else:

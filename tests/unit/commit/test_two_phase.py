@@ -284,8 +284,7 @@ def test_a_slot_that_was_visible_earlier_is_known_whoever_answers_first(version:
     exchange = after_commit(2, version)
     found = exchange.run(two_phase.plan(exchange.sink))
     assert found.decision is not None
-    pinned = (None, *found.decision.pinned[1:])
-    found = replace(found, decision=replace(found.decision, pinned=pinned))
+    found = replace(found, decision=replace(found.decision, pinned=(None, *found.decision.pinned[1:])))
     # Of before its marker.
     exchange.kafka.stand_still(changes=2, reads=2)
     assert exchange.run(exchange.beginning(found)).visible == Marker(0, "q", "0/0")
@@ -359,8 +358,7 @@ def test_a_plan_ends_what_no_decision_names_in_the_way_of_its_version(version: i
 
 def test_a_plan_leaves_another_sinks_transactions_alone() -> None:
     exchange = Exchange()
-    other = replace(exchange.sink, names=Names("orders.2024", "pykafka-commits"))
-    mine, exchange.sink = exchange.sink, other
+    mine, exchange.sink = exchange.sink, replace(exchange.sink, names=Names("orders.2024", "pykafka-commits"))
     exchange.tasks(1)
     exchange.sink = mine
     exchange.run(two_phase.plan(mine))

@@ -461,8 +461,7 @@ def test_a_full_pool_blocks_until_answers_come(network: Live) -> None:
 def test_answers_between_a_refusal_of_memory_and_the_wait_for_it_are_not_missed(
     network: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    producer = network.producer(buffer_memory=8_192, batch_size=1_024, max_block_ms=60_000)
-    write = producer.begin(topic="t")
+    write = network.producer(buffer_memory=8_192, batch_size=1_024, max_block_ms=60_000).begin(topic="t")
     network.hold()
     try_append = network.core.accumulator.try_append
 

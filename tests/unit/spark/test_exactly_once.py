@@ -534,8 +534,7 @@ def test_a_sinks_first_plan_looks_how_long_brokers_remember(
     named = {**NAMED, "transaction_timeout_ms": 120_000}
     forgets_ids = {(1, "transactional.id.expiration.ms"): "604800000"}
     for minutes, words in (("10080", ""), ("1440", "StateExpired"), (None, "")):
-        forgets = {} if minutes is None else {(1, "offsets.retention.minutes"): minutes}
-        kafka.settings = forgets_ids | forgets
+        kafka.settings = forgets_ids | ({} if minutes is None else {(1, "offsets.retention.minutes"): minutes})
         caplog.clear()
         pickle.dumps(KafkaStreamWriter(named))
         assert words in caplog.text and bool(words) == bool(caplog.text)

@@ -187,8 +187,7 @@ def with_letters(kafka: ScriptedKafka) -> None:
 @EVERY_WRITE
 def test_a_row_that_its_topic_does_not_take_is_bad(kafka: ScriptedKafka, kind: type, options: dict[str, str]) -> None:
     kafka.always(apis.TopicConfigsRequest, small)
-    planned = plan(kind(given_options(options | {"badRows": "drop"})))
-    receipt = written(planned, 0, ["a", "x" * 1_000, "b"])
+    receipt = written(plan(kind(given_options(options | {"badRows": "drop"}))), 0, ["a", "x" * 1_000, "b"])
     assert receipt.bad_rows.dropped == receipt.statistics.dropped == {"RecordTooLarge": 1}
     assert sum(each.record_count for each in receipt.partitions) == 2
     (asked,) = {request.topics for _, request in kafka.asked(apis.TopicConfigsRequest)}
@@ -369,8 +368,7 @@ def test_more_tasks_at_once_than_were_told_are_told_by_the_commit(
     planned = plan(kind(given_options(options | {"maxRowsPerSecond": "1000000", "rateTasks": "1"})))
     receipts = [written(planned, slot, ["a"]) for slot in range(2)]
     assert all(each.pace is not None and each.pace.rate_tasks == 1 for each in receipts)
-    at_once = [replace(each, pace=Pace(1, 0, 9)) for each in receipts]
-    planned.commit(at_once, *ids_of(kind))
+    planned.commit([replace(each, pace=Pace(1, 0, 9)) for each in receipts], *ids_of(kind))
     assert "2 tasks of this write wrote at once, and rateTasks is 1" in caplog.text
 
 
@@ -416,8 +414,7 @@ def test_a_stream_that_began_under_its_earlier_name_keeps_it(exchange: Exchange,
     before = stream(transactionalIdPrefix=earlier)
     before.commit([written(plan(before), 0, ["a"])], 0)
     now = KafkaStreamWriter(given_options(without("transactionalIdPrefix")), checkpoint=str(tmp_path))
-    receipt = written(plan(now), 0, ["a"])
-    assert (receipt.sink_name, exchange.kafka.visible) == (earlier, ["a"])
+    assert (written(plan(now), 0, ["a"]).sink_name, exchange.kafka.visible) == (earlier, ["a"])
 
 
 def test_a_commit_that_is_unknown_names_the_brokers_in_its_command(kafka: ScriptedKafka) -> None:

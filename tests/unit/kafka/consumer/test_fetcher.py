@@ -833,8 +833,7 @@ class TestWaiting:
 
     def test_a_range_may_take_longer_than_a_topic_is_remembered(self, cluster: Cluster) -> None:
         """Metadata forgets a topic that nobody used for max_idle_ms: a range uses its own until it ends."""
-        later = cluster.then(following(10), after_ms=200_000)
-        assert cluster.read(*[later] * 10)[-1] == (190, 200)
+        assert cluster.read(*[cluster.then(following(10), after_ms=200_000)] * 10)[-1] == (190, 200)
         assert all(request.topics == ("orders",) for request in cluster.requests(apis.MetadataRequest))
         assert len(cluster.requests(apis.MetadataRequest)) > 3
 

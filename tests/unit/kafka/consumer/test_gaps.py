@@ -91,9 +91,7 @@ def test_a_range_that_begins_and_ends_within_the_log(max_bytes: int) -> None:
 def test_an_offset_beyond_the_high_watermark_is_damage_only_if_a_later_answer_says_so() -> None:
     """A broker reads the high watermark before the records, so these may be newer."""
     made = batches([10] * 3)
-    kept = [made[0], made[2]]
-    log = DamagedLog(kept, high_watermarks=[10, 30])
-    found = read(log, 0, 30)
+    found = read(DamagedLog([made[0], made[2]], high_watermarks=[10, 30]), 0, 30)
     assert found.error is None
     assert found.values == [*rows(0, 10), *rows(20, 30)]
     found = read(DamagedLog(made[:2], [(1, 6, 0)], high_watermarks=[20]), 0, 20)
@@ -103,8 +101,7 @@ def test_an_offset_beyond_the_high_watermark_is_damage_only_if_a_later_answer_sa
 
 
 def test_a_log_without_gaps_takes_no_look() -> None:
-    made = batches([10] * 30)
-    found = read(DamagedLog(made), 5, 295, max_bytes=1)
+    found = read(DamagedLog(batches([10] * 30)), 5, 295, max_bytes=1)
     assert (found.error, found.values, found.fetches) == (None, rows(5, 295), 30)
 
 
@@ -125,8 +122,7 @@ def test_looks_are_small_and_few() -> None:
     """At a gap where two answers meet: one look for what is before it, and one for what is behind."""
     made = batches([10] * 30, value_bytes=300)
     log = DamagedLog([made[0], made[10], made[29]])
-    found = read(log, 0, 300, max_bytes=1)
-    assert found.error is None
+    assert read(log, 0, 300, max_bytes=1).error is None
     asked = [(request.offset, request.max_bytes) for request in log.asked]
     size = len(made[0]) + 61
     assert asked == [(0, 1), (10, 1), (9, size), (99, size), (110, 1), (109, size), (289, size)]
@@ -170,7 +166,6 @@ class EmptyBatches(DamagedLog):
 
 def test_empty_batches_are_no_record_that_a_task_has_waited_for() -> None:
     """Each is an answer, and the range has 2^40 offsets. Each answer here takes a second."""
-    log = EmptyBatches(batches([1], base_offset=2**40))
-    found = read(log, 0, 2**40, answer_ms=1_000)
+    found = read(EmptyBatches(batches([1], base_offset=2**40)), 0, 2**40, answer_ms=1_000)
     assert isinstance(found.error, ReadStalled)
     assert 115 < found.fetches < 125

@@ -223,8 +223,7 @@ def test_two_answers_of_each_leader_are_in_memory_however_many_partitions_there_
         for _ in range(5):
             read.turn()
             held = {*worked_on, *(each.sent for each in fetcher._ready), *fetcher._requests._under_way.values()}
-            by_node = Counter(each.node_id for each in held if each is not None)
-            most = max(most, *by_node.values(), 0)
+            most = max(most, *Counter(each.node_id for each in held if each is not None).values(), 0)
     read.assert_whole()
     assert most == MOST_ANSWERS
     assert all(len(response.records) <= MAX_BYTES for response in brokers.responses)
@@ -244,8 +243,7 @@ def test_the_next_answer_is_asked_for_while_the_caller_works() -> None:
 def test_ranges_of_one_partition_are_read_one_after_the_other() -> None:
     brokers = Brokers([50, 50])
     ranges = [FetchRange("t", ID, number, first, first + 25) for first in (0, 25) for number in (0, 1)]
-    read = Read(brokers, ranges).to_end()
-    read.assert_whole(ranges)
+    Read(brokers, ranges).to_end().assert_whole(ranges)
     assert all(len(parts) == len(set(parts)) for _, parts in brokers.fetches)
 
 

@@ -114,8 +114,7 @@ class TestAdopted:
         key = world.open()
         early = world.send("early")
         world.client.update_brokers([AT_BOOT])
-        late = world.send("late", 7)
-        world.poll(Sent(key), Sent(key), Received(key, early + late))
+        world.poll(Sent(key), Sent(key), Received(key, early + world.send("late", 7)))
         figures = world.figures
         assert {node_id: node["request-total"] for node_id, node in figures.nodes.items()} == {-1: 3, 7: 1}
         for name in ("request-total", "response-total"):

@@ -501,8 +501,7 @@ def test_finalized_features_are_those_of_the_connection(world: World) -> None:
     (frame,) = world.transport.outbox[key]
     # Tag 2 (FinalizedFeatures), 26 bytes: one element, its name, the highest and the lowest level.
     tags = b"\x01\x02\x1a" + b"\x02" + b"\x14transaction.version" + struct.pack(">hhb", 2, 2, 0)
-    told = versions_answer(correlation_id(frame), {METADATA: (0, 13)}, tags=tags)
-    world.poll(Sent(key), Received(key, told))
+    world.poll(Sent(key), Received(key, versions_answer(correlation_id(frame), {METADATA: (0, 13)}, tags=tags)))
     world.identify(key)
     assert world.client.finalized_features(-1) == {"transaction.version": 2}
     world.poll(Disconnected(key, "cut"))
@@ -711,8 +710,7 @@ class TestCluster:
         world = knowing(1, 2)
         first, second = world.open(1), world.open(2)
         world.poll(Disconnected(first, "cut"))
-        answer = world.send("is it there?", 2)
-        world.poll(Sent(second), Received(second, answer))
+        world.poll(Sent(second), Received(second, world.send("is it there?", 2)))
         world.poll(timeout_ms=100)
         assert (world.client.handshakes, world.client.interruptions) == (2, 0)
         first = world.open(1)
@@ -942,8 +940,7 @@ class TestSessions:
         assert struct.unpack_from(">hh", world.said(), 4) == (17, 1)
         assert not world.client.ready(-1, world.now_ms)
         assert world.client.least_loaded_node(world.now_ms) is None
-        handshake_id = correlation_id(world.said())
-        (response,) = world.poll(Sent(0), Received(0, early + handshake_answer(handshake_id)))
+        (response,) = world.poll(Sent(0), Received(0, early + handshake_answer(correlation_id(world.said()))))
         assert response.token == "early" and response.response is not None
         assert not world.client.ready(-1, world.now_ms)
         assert world.answer(authenticate_answer, 0, 60_000) == []

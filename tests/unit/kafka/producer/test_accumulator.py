@@ -254,8 +254,7 @@ def test_buffers_shrink_so_that_every_partition_can_have_two() -> None:
 def test_buffers_of_an_uneven_batch_size_shrink_without_sharing_a_byte(batch_size: int) -> None:
     c = make_core(leaders=[0] * 40, batch_size=batch_size, buffer_memory=64 * LEAST_BUFFER_BYTES)
     # Few partitions get whole buffers; what comes back of them is for several each.
-    few = list(range(4))
-    c.append(routed([b"v"] * 4, few))
+    c.append(routed([b"v"] * 4, list(range(4))))
     assert {batch.buffer.size for batch in c.accumulator.queued()} == {c.accumulator.pool.buffer_bytes}
     drain_everything(c)
     assert c.append(routed([b"v"] * 40, list(range(40))))

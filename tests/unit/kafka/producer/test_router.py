@@ -142,8 +142,7 @@ def test_a_topic_that_grows_keeps_its_keys_and_takes_the_other_rows() -> None:
 
 def test_each_topic_has_turns_of_its_own() -> None:
     made = router(partitioner="roundrobin")
-    names = ["a", "b"] * 30
-    rows = columns(value=pa.array([b"v"] * 60), topic=pa.array(names), key=pa.array([b"k"] * 60))
+    rows = columns(value=pa.array([b"v"] * 60), topic=pa.array(["a", "b"] * 30), key=pa.array([b"k"] * 60))
     states = {"a": state("a", [0, -1, 0, 0]), "b": state("b", [0] * 5)}
     topics = made.topics_of(rows)
     assert counts(made.route(rows, topics, states)) == {
@@ -203,8 +202,7 @@ def test_the_wire_size_is_that_of_a_batch_that_is_closed(case: Case, reverse: bo
     pool = BufferPool(total_bytes=64 * 1024, buffer_bytes=64 * 1024)
     closed = []
     for row in rows.tolist():
-        encoder = RecordEncoder(case.columns, int64s([row]))
-        data, _ = encoder.encode(slice(None), int64s([0]), int64s([0]))
+        data, _ = RecordEncoder(case.columns, int64s([row])).encode(slice(None), int64s([0]), int64s([0]))
         buffer = pool.try_allocate(HEADER_BYTES + len(data))
         assert buffer is not None
         batch = ProducerBatch(TopicPartition("t", 0), None, buffer, Acknowledgements(), 0, 0)
@@ -239,8 +237,7 @@ def limits(**max_message_bytes: int) -> TopicLimits:
 def test_candidates_alone_are_compressed_and_each_goes_by_its_own_topic() -> None:
     codec = Counting()
     rows = values(100, 3_000, 9_000, 20_000, 3_000, 9_000)
-    of_topic = int64s([0, 0, 0, 0, 1, 1])
-    too_large, sizes = limits(t=2_000, u=5_000).too_large(rows, ("t", "u"), of_topic, codec)
+    too_large, sizes = limits(t=2_000, u=5_000).too_large(rows, ("t", "u"), int64s([0, 0, 0, 0, 1, 1]), codec)
     # Half of 3,000 fits 2,000, half of 9,000 fits 5,000 but not 2,000; 20,000 is too much before it is compressed.
     assert too_large.tolist() == [False, False, True, True, False, False]
     assert codec.compressed == 3

@@ -313,8 +313,7 @@ def test_a_source_that_is_fast_is_slowed_to_just_the_rate(rows_per_s: float, sli
 
 @given(RATES, SLICES)
 def test_what_a_slow_source_missed_is_caught_up_with_by_one_burst(rows_per_s: float, slices: list) -> None:
-    limit = RateLimit(Rate(rows_per_s), now_ms=0)
-    went = [(0, 0, 0), *written(limit, slices, 0)]
+    went = [(0, 0, 0), *written(RateLimit(Rate(rows_per_s), now_ms=0), slices, 0)]
     for (at_ms, before, _), (then_ms, after, _) in pairwise(went):
         assert after - before <= rows_per_s * (then_ms - at_ms + BURST_MS + 1) / 1000 * (1 + 1e-9) + 1e-6
 

@@ -121,8 +121,7 @@ class TestFetch:
         of_clicks = {"topic": "clicks", "topic_id": OTHER, "partitions": [{"partition_index": 0, "records": b"c"}]}
         of_orders = fetched(error_code=6, records=None)["responses"][0]
         of_orders["partitions"].append({"partition_index": 3, "records": b"o", "high_watermark": 7})
-        said = {"throttle_time_ms": 5, "responses": [of_clicks, of_orders]}
-        response = answered(SHARED, version, **said)
+        response = answered(SHARED, version, throttle_time_ms=5, responses=[of_clicks, of_orders])
         assert isinstance(response, apis.SharedFetchResponse)
         found = [(each.error_code, bytes(each.records)) for each in response.parts]
         assert (found, response.parts[2].high_watermark) == ([(6, b""), (0, b"c"), (0, b"o")], 7)
@@ -157,10 +156,8 @@ def test_offsets_of_another_clients_answer(version: int) -> None:
 
 @pytest.mark.parametrize("version", [3, 4])
 def test_where_an_epoch_ends_in_another_clients_answer(version: int) -> None:
-    partition = {"partition": 2, "leader_epoch": 4, "end_offset": 2**40}
-    topic = {"topic": "orders", "partitions": [partition]}
-    response = answered(EPOCH, version, throttle_time_ms=5, topics=[topic])
-    assert astuple(response) == (5, 0, 4, 2**40)
+    topic = {"topic": "orders", "partitions": [{"partition": 2, "leader_epoch": 4, "end_offset": 2**40}]}
+    assert astuple(answered(EPOCH, version, throttle_time_ms=5, topics=[topic])) == (5, 0, 4, 2**40)
     for topics in to_other_questions([topic]):
         with pytest.raises(ProtocolError, match="an OffsetForLeaderEpoch answer for something else than asked"):
             answered(EPOCH, version, topics=topics)

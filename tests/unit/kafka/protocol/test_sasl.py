@@ -176,8 +176,7 @@ def test_oauthbearer_that_is_refused_is_acknowledged_and_ends(more: bytes) -> No
 def test_nothing_shows_a_secret() -> None:
     assert "hunter2" not in repr(TokenLogin("app", "abc", (("tenant", "hunter2"),)))
     for login in (ALICE, TokenLogin("app", "hunter2")):
-        mechanism = "PLAIN" if login is ALICE else "OAUTHBEARER"
-        begun_ = authentication(mechanism, login, lambda: NONCE)
+        begun_ = authentication("PLAIN" if login is ALICE else "OAUTHBEARER", login, lambda: NONCE)
         assert "hunter2" not in repr(begun_)
         assert begun_.shown("it is hunter2\0, " + "x" * 1000) == r"it is ...\x00, " + "x" * 276 + "... (cut)"
         assert begun_.shown(None) == ""

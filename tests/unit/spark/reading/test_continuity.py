@@ -47,8 +47,7 @@ DELETED, RECREATED, TRUNCATED = LossCause.TOPIC_DELETED, LossCause.TOPIC_RECREAT
 def test_how_a_log_goes_on(before: Any, now: Any, epoch_end: int | None, found: Any) -> None:
     known = {} if before is None else {P: LogEnd(*before)}
     there = {} if now is None else {P: LogEnd(*now)}
-    expected = {} if found is None else {P: Break(10, *found)}
-    assert breaks({P: 10}, known, there, {P: epoch_end}) == expected
+    assert breaks({P: 10}, known, there, {P: epoch_end}) == ({} if found is None else {P: Break(10, *found)})
 
 
 def test_only_what_the_stream_has_read_can_break() -> None:

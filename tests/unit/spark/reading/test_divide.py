@@ -197,8 +197,7 @@ def test_never_beyond_an_end_and_always_beyond_a_start(limit: int, of: tuple[Pos
 def test_the_same_as_sparks_source(limit: int, of: tuple[Positions, Positions]) -> None:
     start, ends = of
     new = sum(end - start[each] for each, end in ends.items() if end > start[each])
-    expected = as_spark_does(limit, start, ends) if new > limit else ends
-    assert rate_limited(limit, start, ends) == expected
+    assert rate_limited(limit, start, ends) == (as_spark_does(limit, start, ends) if new > limit else ends)
 
 
 @pytest.mark.parametrize(("limit", "sizes", "shares"), [

@@ -71,8 +71,7 @@ def test_only_the_last_range_of_a_partition_grows_whatever_task_has_it() -> None
         plan = Plan(*tasks)
         planned = plan.read_all("1")
         plan.fresh = (*GROWN, ADDED)
-        grown = [GROWN[1] if each == A0_REST else each for each in planned]
-        assert plan.read_all("2") == [*grown, ADDED]
+        assert plan.read_all("2") == [GROWN[1] if each == A0_REST else each for each in planned] + [ADDED]
 
 
 def test_an_action_that_found_nothing_hides_nothing_from_the_next() -> None:
@@ -130,8 +129,7 @@ def test_an_executor_that_ran_no_task_of_the_first_action_knows_a_later_one_by_t
     # A query that began before the plan, and that runs after another one.
     with pytest.raises(PlanReused):
         plan.read_all("3", query=query_of(-1))
-    unchanged = Plan(A0, A0_REST, A1, driver=CLUSTER)
-    assert unchanged.read_all("4", query=query_of(1)) == [A0, A0_REST, A1]
+    assert Plan(A0, A0_REST, A1, driver=CLUSTER).read_all("4", query=query_of(1)) == [A0, A0_REST, A1]
 
 
 @pytest.mark.parametrize("query", [

@@ -389,8 +389,7 @@ def test_a_broker_that_has_just_started_is_no_proof_of_a_loss(cluster: Cluster, 
 
 def test_a_topic_that_the_pattern_no_longer_matches_needs_no_acl(cluster: Cluster) -> None:
     cluster.kafka.topic_codes["a"] = DENIED
-    stream = Stream(subscribePattern="b", **LENIENT)
-    assert stream.goes_on({A0: 10, B0: 100}) == {B0: 100}
+    assert Stream(subscribePattern="b", **LENIENT).goes_on({A0: 10, B0: 100}) == {B0: 100}
 
 
 def test_a_list_that_lacks_a_topic_for_a_moment_is_no_loss(cluster: Cluster) -> None:
