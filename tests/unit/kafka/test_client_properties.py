@@ -38,10 +38,7 @@ def test_pasted_lines_work_or_are_named_one_by_one(file: ClientProperties) -> No
 
 
 # org.apache.kafka.clients.producer.ProducerConfig.configNames() of 3.9.2 and of 4.3.1.
-PRODUCER_CONFIGS = (Path(__file__).parents[2] / "support" / "producer_configs.txt").read_text().split()
-
-
-@each("name", PRODUCER_CONFIGS)
+@each("name", (Path(__file__).parents[2] / "support" / "producer_configs.txt").read_text().split())
 def test_every_line_that_a_jvm_producer_takes_is_taken_or_refused_with_what_to_do(name: str) -> None:
     try:
         assert WRITING.named(f"kafka.{name}") is not None

@@ -299,14 +299,11 @@ def test_a_batch_the_leader_had_before_counts_once_and_has_no_offset(code: int, 
     assert c.is_written
 
 
-FINAL = [
+@pytest.mark.parametrize(("code", "error"), [
     (10, errors.RecordTooLarge),
     (29, errors.TopicAuthorizationFailed),
     *((code, errors.ProduceRejected) for code in (31, 43, 45, 47, 59, 87, 90, 157)),
-]
-
-
-@pytest.mark.parametrize(("code", "error"), FINAL)
+])  # fmt: skip
 def test_a_final_error_fails_the_write_and_everything_behind_it(code: int, error: type[Exception]) -> None:
     """Where Java's producer bumps its epoch and numbers anew (45, 47, 59, 90), this one stops, too."""
     c, sent = sending(7)

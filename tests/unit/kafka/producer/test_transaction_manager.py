@@ -261,14 +261,13 @@ FENCED = [
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
 ]  # fmt: skip
 REFUSED = [DENIED, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.UNKNOWN_SERVER_ERROR]
-NOT_ADDED = [
+
+
+@pytest.mark.parametrize(("code", "error"), [
     (ErrorCode.TOPIC_AUTHORIZATION_FAILED, errors.TopicAuthorizationFailed),
     *((code, errors.AttemptFenced) for code in FENCED),
     *((code, errors.TransactionRefused) for code in REFUSED),
-]
-
-
-@pytest.mark.parametrize(("code", "error"), NOT_ADDED)
+])  # fmt: skip
 def test_a_partition_that_is_refused_fails_the_write(code: int, error: type[Exception]) -> None:
     core = joining(0, 1)
     # A broker that refuses one partition adds none.
@@ -354,14 +353,13 @@ def test_a_coordinator_that_is_not_known_fails_the_write_with_its_reason() -> No
 
 
 LOST = [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.TRANSACTION_ABORTABLE]
-NOT_TAKEN = [
+
+
+@pytest.mark.parametrize(("code", "error"), [
     *((code, errors.AttemptFenced) for code in FENCED),
     *((code, errors.ProduceRejected) for code in LOST),
     (DENIED, errors.TransactionRefused),
-]
-
-
-@pytest.mark.parametrize(("code", "error"), NOT_TAKEN)
+])  # fmt: skip
 def test_a_batch_that_is_refused_fails_the_attempt(code: int, error: type[Exception]) -> None:
     """Nothing more goes into its transaction, which the next attempt's InitProducerId aborts."""
     core = begun(NEW, 0)

@@ -44,8 +44,10 @@ TIMES = [
     {"name": "clicks", "partitions": [asked_offset(0, 1_700_000_000, -1)]},
 ]
 EPOCH_ASKED = {"partition": 2, "current_leader_epoch": 7, "leader_epoch": 5}
+
+
 # The requests, their versions, and what another client reads.
-ENCODED: list[tuple[Request, Any, dict[str, Any]]] = [
+@pytest.mark.parametrize(("request_", "versions", "expected"), [
     (
         FETCH,
         FETCH_VERSIONS,
@@ -64,10 +66,7 @@ ENCODED: list[tuple[Request, Any, dict[str, Any]]] = [
     (OFFSETS, LIST_OFFSETS_VERSIONS, {"replica_id": -1, "isolation_level": 1, "topics": TIMES}),
     (OFFSETS, (10, 11), {"timeout_ms": 30_000}),
     (EPOCH, (3, 4), {"replica_id": -1, "topics": [{"topic": "orders", "partitions": [EPOCH_ASKED]}]}),
-]
-
-
-@pytest.mark.parametrize(("request_", "versions", "expected"), ENCODED)
+])  # fmt: skip
 def test_another_client_reads_what_is_sent(request_: Request, versions: Any, expected: dict[str, Any]) -> None:
     for version in versions:
         assert lacks(as_they_read(request_, version), expected) is None, version

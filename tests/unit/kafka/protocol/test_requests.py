@@ -166,7 +166,9 @@ class TestDecode:
 
 AT = [(1, "h", 1)]
 HOLES = "missing or repeated partitions"
-TO_ANOTHER_QUESTION: list[tuple[Any, Any, dict[str, Any], str]] = [
+
+
+@pytest.mark.parametrize(("request_", "versions", "said", "words"), [
     *(
         (PRODUCE, (9, 13), produced(results), words)
         for results, words in (
@@ -191,10 +193,7 @@ TO_ANOTHER_QUESTION: list[tuple[Any, Any, dict[str, Any], str]] = [
     (ALL_TOPICS, (12,), described(["orders", "orders"], AT, [0]), "other topics"),
     (INIT, (5,), {"producer_id": -1, "producer_epoch": 0}, "neither an error nor a producer id"),
     (INIT, (5,), {"producer_id": 5, "producer_epoch": -1}, "neither an error nor a producer id"),
-]
-
-
-@pytest.mark.parametrize(("request_", "versions", "said", "words"), TO_ANOTHER_QUESTION, ids=name_of)
+], ids=name_of)  # fmt: skip
 def test_an_answer_to_another_question_is_none(request_: Request, versions: Any, said: Any, words: str) -> None:
     for version in versions:
         with pytest.raises(ProtocolError, match=words):
@@ -219,7 +218,7 @@ class TestOldVersions:
         assert response.throttle_time_ms == (70 if version >= 6 else 0)
 
 
-SPOKEN: list[tuple[Any, tuple[int, int], int | None]] = [
+@pytest.mark.parametrize(("request_", "theirs", "version"), [
     (PRODUCE, (0, 7), 7),  # Kafka 2.1
     (PRODUCE, (0, 9), 9),  # Kafka 3.3
     (PRODUCE, (0, 11), 11),  # Kafka 3.9
@@ -237,10 +236,7 @@ SPOKEN: list[tuple[Any, tuple[int, int], int | None]] = [
     (INIT, (0, 0), 0),
     (INIT_TXN, (0, 3), 3),
     (INIT_TXN, (0, 2), None),  # before KIP-360
-]
-
-
-@pytest.mark.parametrize(("request_", "theirs", "version"), SPOKEN, ids=name_of)
+], ids=name_of)  # fmt: skip
 def test_the_highest_version_in_common(request_: Request, theirs: tuple[int, int], version: int | None) -> None:
     assert select_version(request_, {api_of(request_).key: theirs}) == version
     assert select_version(request_, {}) is None, "an API that is not offered"

@@ -71,8 +71,10 @@ MARKED = {"producer_id": BIG, "producer_epoch": 3, "coordinator_epoch": 9, "topi
 OF_STATE = [{"name": "state", "partition_indexes": [0]}]
 NEW_TOPIC = {"name": "state", "num_partitions": 1, "replication_factor": -1, "assignments": [], "configs": []}
 SET = [{"name": name, "value": value} for name, value in CREATE_SET.settings]
+
+
 # The requests, their versions, and what another client reads.
-ENCODED: list[tuple[Any, Any, dict[str, Any]]] = [
+@pytest.mark.parametrize(("request_", "versions", "expected"), [
     *((replace(FIND, kind=kind), (4, 5, 6), {"key_type": kind}) for kind in apis.CoordinatorKind),
     (FIND, (4, 5, 6), {"coordinator_keys": ["s.0", "s.1"]}),
     (FIND_ONE, (1, 2, 3), {"key": "s.0"}),
@@ -121,16 +123,13 @@ ENCODED: list[tuple[Any, Any, dict[str, Any]]] = [
     (CONFIGS, range(1, 5), {"resources": [resource(4, "3", (CEILING,))]}),
     (TOPIC_CONFIGS, (4,), {"resources": [resource(2, "orders", SETTINGS), resource(2, "clicks", SETTINGS)]}),
     (GROUP, (3, 4, 5), {"groups": ["orders.check"], "include_authorized_operations": True}),
-]
-
-
-@pytest.mark.parametrize(("request_", "versions", "expected"), ENCODED, ids=name_of)
+], ids=name_of)  # fmt: skip
 def test_another_client_reads_what_is_sent(request_: Request, versions: Any, expected: dict[str, Any]) -> None:
     for version in versions:
         assert lacks(as_they_read(request_, version), expected) is None, version
 
 
-SPOKEN: list[tuple[Any, tuple[int, int], int | None]] = [
+@pytest.mark.parametrize(("request_", "theirs", "version"), [
     (COMMIT, (0, 5), 5),  # Kafka 4.x
     (COMMIT, (0, 4), None),  # Kafka 3.9
     (COMMIT_1, (0, 5), 4),
@@ -159,10 +158,7 @@ SPOKEN: list[tuple[Any, tuple[int, int], int | None]] = [
     (PROGRESS, (2, 9), 9),
     (PROGRESS, (2, 10), 9),
     (PROGRESS, (10, 10), None),
-]
-
-
-@pytest.mark.parametrize(("request_", "theirs", "version"), SPOKEN, ids=name_of)
+], ids=name_of)  # fmt: skip
 def test_versions_of_a_transaction_are_those_of_its_protocol(
     request_: Request, theirs: tuple[int, int], version: int | None
 ) -> None:
@@ -240,8 +236,10 @@ PRODUCERS_OF_ORDERS = [producers("orders", 2), producers("orders", 0, code=6)]
 NO_PRODUCERS = (("orders", 2, 0, None, ()), ("orders", 0, 6, "why", ()))
 TOLD_OF = ("Ongoing", 60_000)
 CHECKED = {"group_id": "orders.check", "error_code": 0, "authorized_operations": {3}, "members": []}
+
+
 # The request, the fields of the answer in all its versions, and the values of what we make of it.
-DECODED: list[tuple[Any, Any, Any]] = [
+@pytest.mark.parametrize(("request_", "fields", "said"), [
     (
         FIND,
         {"coordinators": [found("s.1", 15, node_id=-1, host="", port=-1), found("s.0")]},
@@ -314,10 +312,7 @@ DECODED: list[tuple[Any, Any, Any]] = [
     ),
     (TOPIC_CONFIGS, {"results": [DENIED, TOLD]}, (9, (("clicks", 29, {}), ("orders", 0, {SETTINGS[0]: "2"})))),
     (GROUP, {"groups": [CHECKED]}, (9, 0, 8)),
-]
-
-
-@pytest.mark.parametrize(("request_", "fields", "said"), DECODED, ids=name_of)
+], ids=name_of)  # fmt: skip
 def test_an_answer_of_another_client_is_understood(request_: Request, fields: Any, said: tuple[Any, ...]) -> None:
     by_version = fields if callable(fields) else lambda version: fields
     throttled = {} if request_ is MARKERS else {"throttle_time_ms": 9}
@@ -334,7 +329,7 @@ def test_an_answer_of_another_client_is_understood(request_: Request, fields: An
 
 
 # The request and its version, the answer, and the words of the error.
-REFUSED: list[tuple[Any, int, dict[str, Any], str]] = [
+@pytest.mark.parametrize(("request_", "version", "fields", "words"), [
     (FIND, 6, {"coordinators": [found("s.0")]}, "missing: 's.1'; .*: none"),
     (FIND, 6, {"coordinators": []}, "missing: 's.0' and 1 more"),
     (FIND, 6, {"coordinators": [found("s.0"), found("s.1"), found("s.2")]}, "missing: none; .*: 's.2'"),
@@ -360,10 +355,7 @@ REFUSED: list[tuple[Any, int, dict[str, Any], str]] = [
         (COMMIT, 5, {"error_code": 0, "producer_id": producer_id, "producer_epoch": epoch}, "next id and epoch")
         for producer_id, epoch in ((-1, 4), (BIG, -1), (-1, -1))
     ),
-]
-
-
-@pytest.mark.parametrize(("request_", "version", "fields", "words"), REFUSED, ids=name_of)
+], ids=name_of)  # fmt: skip
 def test_a_refused_answer_says_what_is_wrong_with_it(request_: Request, version: int, fields: Any, words: str) -> None:
     with pytest.raises(ProtocolError, match=f"{api_of(request_).name} .*{words}"):
         answered(request_, version, **fields)
