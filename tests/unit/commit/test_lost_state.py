@@ -187,17 +187,14 @@ def test_a_group_deleted_between_plan_and_task_has_its_slot_not_written_again() 
     assert exchange.task(found, 0, 0).visible == Marker(0, "q", "0/0")
 
 
-@pytest.mark.parametrize(
-    ("version", "state", "raised_by", "expected"),
-    [
-        (2, "CompleteCommit", 1, True), (2, "PrepareCommit", 1, True), (2, "CompleteCommit", 0, None),
-        (2, "CompleteCommit", 3, None), (1, "CompleteCommit", 0, True), (1, "PrepareCommit", 0, True),
-        (1, "CompleteCommit", 1, None), (2, "CompleteAbort", 1, False), (2, "PrepareAbort", 1, False),
-        (2, "CompleteAbort", 0, None), (2, "CompleteAbort", 2, None), (1, "CompleteAbort", 1, False),
-        (1, "CompleteAbort", 0, False), (1, "CompleteAbort", 2, None), (2, "Empty", 1, None), (2, "Ongoing", 0, None),
-        (2, "Dead", 1, None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("version", "state", "raised_by", "expected"), [
+    (2, "CompleteCommit", 1, True), (2, "PrepareCommit", 1, True), (2, "CompleteCommit", 0, None),
+    (2, "CompleteCommit", 3, None), (1, "CompleteCommit", 0, True), (1, "PrepareCommit", 0, True),
+    (1, "CompleteCommit", 1, None), (2, "CompleteAbort", 1, False), (2, "PrepareAbort", 1, False),
+    (2, "CompleteAbort", 0, None), (2, "CompleteAbort", 2, None), (1, "CompleteAbort", 1, False),
+    (1, "CompleteAbort", 0, False), (1, "CompleteAbort", 2, None), (2, "Empty", 1, None), (2, "Ongoing", 0, None),
+    (2, "Dead", 1, None),
+])  # fmt: skip
 def test_what_a_state_proves_of_pinned_ids(version: int, state: str, raised_by: int, expected: bool | None) -> None:
     exchange = Exchange(version)
     decision = exchange.decision()

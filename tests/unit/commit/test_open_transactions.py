@@ -74,10 +74,9 @@ def test_a_list_that_is_refused_is_not_an_empty_one() -> None:
         assert refused(operator, steps).api == "ListTransactions"
 
 
-@pytest.mark.parametrize(
-    ("name", "sink"),
-    [("orders.0", "orders"), ("orders.driver", "orders"), ("a.b.12", "a.b"), ("orders", None), ("orders.x", None)],
-)
+@pytest.mark.parametrize(("name", "sink"), [
+    ("orders.0", "orders"), ("orders.driver", "orders"), ("a.b.12", "a.b"), ("orders", None), ("orders.x", None),
+])  # fmt: skip
 def test_a_transactional_id_tells_its_sink(name: str, sink: str | None) -> None:
     assert open_transactions.sink_named(name) == sink
 
@@ -146,19 +145,16 @@ def test_sinks_with_something_open_are_told_by_the_form_of_ids() -> None:
 COMMITTED, UNKNOWN, NONE = "committed", "unknown", "does not hang"
 
 
-@pytest.mark.parametrize(
-    ("version", "state", "epoch", "expected"),
-    [
-        # The leader has epoch 5 open. Version 2 raises the epoch with the end of a transaction.
-        (2, "Ongoing", 5, NONE), (2, "PrepareCommit", 6, NONE), (2, "PrepareAbort", 6, NONE),
-        (2, "CompleteCommit", 6, COMMITTED), (2, "CompleteAbort", 6, UNKNOWN), (2, "CompleteCommit", 7, UNKNOWN),
-        (2, "Ongoing", 7, UNKNOWN), (2, "PrepareCommit", 7, UNKNOWN), (2, "Empty", 6, UNKNOWN),
-        # Begun after the coordinator was asked.
-        (2, "Empty", 5, NONE), (2, "CompleteCommit", 4, NONE), (1, "Ongoing", 5, NONE), (1, "PrepareCommit", 5, NONE),
-        (1, "CompleteCommit", 5, COMMITTED), (1, "CompleteAbort", 5, UNKNOWN), (1, "CompleteCommit", 6, UNKNOWN),
-        (1, "Empty", 5, NONE), (1, "Ongoing", 6, UNKNOWN),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("version", "state", "epoch", "expected"), [
+    # The leader has epoch 5 open. Version 2 raises the epoch with the end of a transaction.
+    (2, "Ongoing", 5, NONE), (2, "PrepareCommit", 6, NONE), (2, "PrepareAbort", 6, NONE),
+    (2, "CompleteCommit", 6, COMMITTED), (2, "CompleteAbort", 6, UNKNOWN), (2, "CompleteCommit", 7, UNKNOWN),
+    (2, "Ongoing", 7, UNKNOWN), (2, "PrepareCommit", 7, UNKNOWN), (2, "Empty", 6, UNKNOWN),
+    # Begun after the coordinator was asked.
+    (2, "Empty", 5, NONE), (2, "CompleteCommit", 4, NONE), (1, "Ongoing", 5, NONE), (1, "PrepareCommit", 5, NONE),
+    (1, "CompleteCommit", 5, COMMITTED), (1, "CompleteAbort", 5, UNKNOWN), (1, "CompleteCommit", 6, UNKNOWN),
+    (1, "Empty", 5, NONE), (1, "Ongoing", 6, UNKNOWN),
+])  # fmt: skip
 def test_what_leaders_have_open_and_coordinators_not_hangs(version: int, state: str, epoch: int, expected: str) -> None:
     found = Operator(version).seen_as(seen(description(state, Ids(77, epoch)), opened=Ids(77, 5)))
     told = {COMMITTED: found.hanging, UNKNOWN: found.unknown, NONE: ()}[expected]

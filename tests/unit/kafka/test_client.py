@@ -95,14 +95,11 @@ def away(ms: int, **more: bool) -> Contact:
     return Contact(began_ms=since_ms, away_since_ms=since_ms, **more)
 
 
-@pytest.mark.parametrize(
-    ("contact", "waited_ms"),
-    [
-        ({"is_refused": True, "is_unanswered": True}, FIRST_MS),
-        ({"is_unanswered": True}, FIRST_PATIENCE_MS),
-        ({}, FIRST_PATIENCE_MS),
-    ],
-)
+@pytest.mark.parametrize(("contact", "waited_ms"), [
+    ({"is_refused": True, "is_unanswered": True}, FIRST_MS),
+    ({"is_unanswered": True}, FIRST_PATIENCE_MS),
+    ({}, FIRST_PATIENCE_MS),
+])  # fmt: skip
 @pytest.mark.parametrize("has_batches", [True, False])
 def test_a_first_write_without_an_answer_fails_early(
     network: Live, contact: dict[str, bool], waited_ms: int, has_batches: bool
@@ -232,13 +229,10 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     return Opened(monkeypatch)
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "error", "words"),
-    [
-        (threading.Thread, "start", RuntimeError("can't start new thread"), "threads: a thread could not be started"),
-        (client, "wire", MemoryError(), "memory: an allocation failed"),
-    ],
-)
+@pytest.mark.parametrize(("owner", "name", "error", "words"), [
+    (threading.Thread, "start", RuntimeError("can't start new thread"), "threads: a thread could not be started"),
+    (client, "wire", MemoryError(), "memory: an allocation failed"),
+])  # fmt: skip
 def test_a_producer_without_a_thread_or_memory_leaves_no_socket(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: Exception, words: str
 ) -> None:

@@ -223,17 +223,14 @@ def identified(leaders: Sequence[int], topic_id: int | None = None, leader_epoch
     return replace(answer, topics=(found,))
 
 
-@pytest.mark.parametrize(
-    ("answers", "leaders"),
-    [
-        pytest.param([([2, 2], 5), ([1, 1, 1], 4)], (2, 2, 1), id="a broker that lags behind does not bring it back"),
-        pytest.param([([2, 2], 5), DENIED, ([1, 1], 4)], (2, 2), id="nor if the topic was denied for a moment"),
-        pytest.param([([0, 1], -1), ([1, 0], -1)], (1, 0), id="without leader epochs the last answer counts"),
-        pytest.param([([0, 1], 0), ([0, 1, 2], 0), ([2, 1], 0)], (2, 1, 2), id="a topic grows and does not shrink"),
-        pytest.param([identified([0, 1, 2]), identified([0, 1])], (0, 1), id="without ids it may be another topic"),
-        pytest.param([([2, 2], 5), identified([0, 0], 9)], (0, 0), id="another topic begins anew"),
-    ],
-)
+@pytest.mark.parametrize(("answers", "leaders"), [
+    pytest.param([([2, 2], 5), ([1, 1, 1], 4)], (2, 2, 1), id="a broker that lags behind does not bring it back"),
+    pytest.param([([2, 2], 5), DENIED, ([1, 1], 4)], (2, 2), id="nor if the topic was denied for a moment"),
+    pytest.param([([0, 1], -1), ([1, 0], -1)], (1, 0), id="without leader epochs the last answer counts"),
+    pytest.param([([0, 1], 0), ([0, 1, 2], 0), ([2, 1], 0)], (2, 1, 2), id="a topic grows and does not shrink"),
+    pytest.param([identified([0, 1, 2]), identified([0, 1])], (0, 1), id="without ids it may be another topic"),
+    pytest.param([([2, 2], 5), identified([0, 0], 9)], (0, 0), id="another topic begins anew"),
+])  # fmt: skip
 def test_an_old_leader_does_not_come_back(answers: Sequence[Any], leaders: tuple[int, ...]) -> None:
     metadata = known()
     for answer in answers:

@@ -44,14 +44,10 @@ def test_coordinators_are_asked_and_found_once_for_all_tasks(network: Live) -> N
     assert asked == [1, 2, 0], "without rows none asks for a producer id"
 
 
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda admin: admin.topic_settings(["t"], ("retention.ms",)),
-        lambda admin: admin.ask_leaders([TopicPartition("t", 0)], apis.DescribeProducersRequest),
-    ],
-    ids=["settings", "leaders"],
-)
+@pytest.mark.parametrize("ask", [
+    lambda admin: admin.topic_settings(["t"], ("retention.ms",)),
+    lambda admin: admin.ask_leaders([TopicPartition("t", 0)], apis.DescribeProducersRequest),
+], ids=["settings", "leaders"])  # fmt: skip
 def test_requests_count_for_what_a_broker_may_have_unanswered(
     network: Live, ask: Callable[[AdminClient], object]
 ) -> None:
@@ -85,13 +81,10 @@ def waiting(network: Live) -> tuple[Producer, threading.Thread, list[object]]:
     return producer, thread, outcome
 
 
-@pytest.mark.parametrize(
-    ("how", "error"),
-    [
-        ("no retry helps", errors.AuthenticationFailed), ("rows are refused", errors.ProduceRejected),
-        ("closed", errors.ProducerClosed), ("a bug", errors.ProducerClosed),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("how", "error"), [
+    ("no retry helps", errors.AuthenticationFailed), ("rows are refused", errors.ProduceRejected),
+    ("closed", errors.ProducerClosed), ("a bug", errors.ProducerClosed),
+])  # fmt: skip
 def test_the_producers_end_ends_the_wait(
     waiting: Any, network: Live, monkeypatch: pytest.MonkeyPatch, how: str, error: type[Exception]
 ) -> None:

@@ -166,15 +166,12 @@ def test_the_largest_row_and_the_first_whose_partition_is_not_there_are_named() 
     assert "input, without a key: a row names partition 9" in str(error)
 
 
-@pytest.mark.parametrize(
-    ("topic", "columns", "row", "named"),
-    [
-        ("t", {"timestamp": pa.array([None, 5, -1], pa.timestamp("us"))}, 2, "t"),
-        (None, {"topic": pa.array(["t", None, "t"])}, 1, None),
-        (None, {"topic": pa.array(["t", "no topic", ""])}, 1, None),
-        (None, {"topic": pa.array(["t", "t", "u"]), "timestamp": pa.array([None, 5, -1], pa.timestamp("us"))}, 2, "u"),
-    ],
-)
+@pytest.mark.parametrize(("topic", "columns", "row", "named"), [
+    ("t", {"timestamp": pa.array([None, 5, -1], pa.timestamp("us"))}, 2, "t"),
+    (None, {"topic": pa.array(["t", None, "t"])}, 1, None),
+    (None, {"topic": pa.array(["t", "no topic", ""])}, 1, None),
+    (None, {"topic": pa.array(["t", "t", "u"]), "timestamp": pa.array([None, 5, -1], pa.timestamp("us"))}, 2, "u"),
+])  # fmt: skip
 def test_a_row_is_named_by_its_values(
     topic: str | None, columns: dict[str, pa.Array], row: int, named: str | None
 ) -> None:

@@ -55,16 +55,13 @@ def refusal(code: int) -> Callable[[apis.ListOffsetsRequest], apis.ListOffsetsRe
     )
 
 
-@pytest.mark.parametrize(
-    ("time_ms", "level", "expected"),
-    [
-        (apis.EARLIEST, UNCOMMITTED, {P: 3, Q: 0}),
-        (apis.LATEST, UNCOMMITTED, {P: 9, Q: 0}),
-        (apis.LATEST, COMMITTED, {P: 7, Q: 0}),
-        (150, UNCOMMITTED, {P: 8, Q: apis.NO_OFFSET}),
-        (150, COMMITTED, {P: apis.NO_OFFSET, Q: apis.NO_OFFSET}),
-    ],
-)
+@pytest.mark.parametrize(("time_ms", "level", "expected"), [
+    (apis.EARLIEST, UNCOMMITTED, {P: 3, Q: 0}),
+    (apis.LATEST, UNCOMMITTED, {P: 9, Q: 0}),
+    (apis.LATEST, COMMITTED, {P: 7, Q: 0}),
+    (150, UNCOMMITTED, {P: 8, Q: apis.NO_OFFSET}),
+    (150, COMMITTED, {P: apis.NO_OFFSET, Q: apis.NO_OFFSET}),
+])  # fmt: skip
 def test_each_partition_has_an_offset_or_none(
     time_ms: int, level: IsolationLevel, expected: dict[TopicPartition, int]
 ) -> None:
@@ -271,18 +268,15 @@ def test_a_coordinator_that_loads_for_long_is_given_up_in_time(kafka: ScriptedKa
     assert kafka.now_ms == COMMIT_PATIENCE_MS
 
 
-@pytest.mark.parametrize(
-    ("code", "remedy"),
-    [
-        *((code, "consumers are members") for code in (NO_MEMBER, REBALANCE)),
-        (DENIED, "ACL TOPIC t READ (it implies DESCRIBE) for principal User:ANONYMOUS"),
-        (GROUP_DENIED, "ACL GROUP g READ (it implies DESCRIBE) for principal User:ANONYMOUS"),
-        (UNKNOWN, "if topic t was deleted"),
-        (NO_GROUP, "share group"),
-        (TOO_LARGE, "max.message.bytes"),
-        (1234, "the log"),
-    ],
-)
+@pytest.mark.parametrize(("code", "remedy"), [
+    *((code, "consumers are members") for code in (NO_MEMBER, REBALANCE)),
+    (DENIED, "ACL TOPIC t READ (it implies DESCRIBE) for principal User:ANONYMOUS"),
+    (GROUP_DENIED, "ACL GROUP g READ (it implies DESCRIBE) for principal User:ANONYMOUS"),
+    (UNKNOWN, "if topic t was deleted"),
+    (NO_GROUP, "share group"),
+    (TOO_LARGE, "max.message.bytes"),
+    (1234, "the log"),
+])  # fmt: skip
 def test_a_refusal_says_at_once_what_to_do(kafka: ScriptedKafka, code: int, remedy: str) -> None:
     kafka.always(apis.ProgressCommitRequest, committed(code))
     error = refused()

@@ -213,14 +213,11 @@ class TestConnectFails:
         world.poll(Sent(0), Disconnected(0, "Connection reset by peer"))
         world.says("Connection reset by peer", "plaintext listener", "max.connections.per.ip")
 
-    @pytest.mark.parametrize(
-        ("bytes_", "words"),
-        [
-            (b"HTTP/1.1 400 Bad Request\r\n", "HTTP; check the port"),
-            (b"\x15\x03\x03\x00\x02\x02\x46", "TLS"),
-            (framed(0, b"\0"), "cut off"),
-        ],
-    )
+    @pytest.mark.parametrize(("bytes_", "words"), [
+        (b"HTTP/1.1 400 Bad Request\r\n", "HTTP; check the port"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "TLS"),
+        (framed(0, b"\0"), "cut off"),
+    ])  # fmt: skip
     def test_a_peer_that_is_no_broker(self, world: World, bytes_: bytes, words: str) -> None:
         # The backoff grows, or a port where something else listens would be knocked at without end.
         for _ in range(6):

@@ -131,10 +131,9 @@ def test_an_empty_store(tmp_path: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(
-    ("algorithm", "kind"),
-    [("RSA", rsa.RSAPrivateKey), ("EC", ec.EllipticCurvePrivateKey), ("Ed25519", ed25519.Ed25519PrivateKey)],
-)
+@pytest.mark.parametrize(("algorithm", "kind"), [
+    ("RSA", rsa.RSAPrivateKey), ("EC", ec.EllipticCurvePrivateKey), ("Ed25519", ed25519.Ed25519PrivateKey),
+])  # fmt: skip
 def test_every_kind_of_key(tmp_path: Path, form: str, algorithm: str, kind: type) -> None:
     store = tmp_path / "mine"
     keytool("genkeypair", store, "-alias", "me", "-keyalg", algorithm, "-dname", "CN=me", *FORMS[form])

@@ -269,24 +269,21 @@ def test_the_least_limit_is_of_topics_of_rows() -> None:
 BEFORE, AFTER, OLDER = (f"message.timestamp.{what}.max.ms" for what in ("before", "after", "difference"))
 
 
-@pytest.mark.parametrize(
-    ("settings", "rules"),
-    [
-        ({}, TopicRules()), ({"cleanup.policy": "compaction"}, TopicRules()),
-        ({"cleanup.policy": "delete", "max.message.bytes": "700"}, TopicRules(700)),
-        ({"cleanup.policy": "compact"}, TopicRules(needs_key=True)),
-        ({"cleanup.policy": "delete, compact"}, TopicRules(needs_key=True)),
-        # 4.x
-        ({BEFORE: str(ANY_MS), AFTER: "3600000"}, TopicRules(after_max_ms=3_600_000)),
-        ({BEFORE: "0"}, TopicRules(before_max_ms=0)),
-        # 3.6 to 3.9: the older name counts for what is at its default.
-        ({BEFORE: "5", AFTER: str(ANY_MS), OLDER: "9"}, TopicRules(before_max_ms=5, after_max_ms=9)),
-        # Before.
-        ({OLDER: "0"}, TopicRules(before_max_ms=0, after_max_ms=0)),
-        ({"message.timestamp.type": "LogAppendTime", AFTER: "1"}, TopicRules()),
-        ({"message.timestamp.type": "CreateTime", AFTER: "1"}, TopicRules(after_max_ms=1)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("settings", "rules"), [
+    ({}, TopicRules()), ({"cleanup.policy": "compaction"}, TopicRules()),
+    ({"cleanup.policy": "delete", "max.message.bytes": "700"}, TopicRules(700)),
+    ({"cleanup.policy": "compact"}, TopicRules(needs_key=True)),
+    ({"cleanup.policy": "delete, compact"}, TopicRules(needs_key=True)),
+    # 4.x
+    ({BEFORE: str(ANY_MS), AFTER: "3600000"}, TopicRules(after_max_ms=3_600_000)),
+    ({BEFORE: "0"}, TopicRules(before_max_ms=0)),
+    # 3.6 to 3.9: the older name counts for what is at its default.
+    ({BEFORE: "5", AFTER: str(ANY_MS), OLDER: "9"}, TopicRules(before_max_ms=5, after_max_ms=9)),
+    # Before.
+    ({OLDER: "0"}, TopicRules(before_max_ms=0, after_max_ms=0)),
+    ({"message.timestamp.type": "LogAppendTime", AFTER: "1"}, TopicRules()),
+    ({"message.timestamp.type": "CreateTime", AFTER: "1"}, TopicRules(after_max_ms=1)),
+])  # fmt: skip
 def test_what_settings_ask_of_a_row(settings: dict[str, str], rules: TopicRules) -> None:
     assert topic_rules(settings) == rules
 

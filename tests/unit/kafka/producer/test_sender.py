@@ -424,14 +424,11 @@ def test_a_row_that_is_refused_is_left_out_and_those_behind_get_its_sequences() 
     assert c.acknowledgements.refused is not None and len(c.acknowledgements.refused) == 2
 
 
-@pytest.mark.parametrize(
-    ("places", "leaves_out", "letters"),
-    [
-        *(pytest.param(places, True, None, id="no such place") for places in ((), (2,), (-1,), (0, 2))),
-        pytest.param((0,), False, None, id="no row is left out"),
-        pytest.param((0,), True, "t", id="of the dead letters themselves"),
-    ],
-)
+@pytest.mark.parametrize(("places", "leaves_out", "letters"), [
+    *(pytest.param(places, True, None, id="no such place") for places in ((), (2,), (-1,), (0, 2))),
+    pytest.param((0,), False, None, id="no row is left out"),
+    pytest.param((0,), True, "t", id="of the dead letters themselves"),
+])  # fmt: skip
 def test_a_refusal_fails_the_write_where_nothing_is_to_be_left_out(places: Any, leaves_out: bool, letters: Any) -> None:
     c, (first, *_) = three_in_flight(leaves_out=leaves_out)
     c.acknowledgements.dead_letter_topic = letters
@@ -523,16 +520,13 @@ OLD = "broker 0: Produce needs versions 9 to 13, which the broker lacks: it spea
 LOST = "the connection was lost"
 
 
-@pytest.mark.parametrize(
-    ("error", "since", "down", "told"),
-    [
-        pytest.param(OLD, "", set(), OLD, id="a version that the broker lacks"),
-        pytest.param(None, "", set(), LOST, id="no reason is a lost connection"),
-        pytest.param(HUNG_UP, REFUSED, {0}, f"{HUNG_UP}; since then: {REFUSED}", id="out of reach since then"),
-        pytest.param(HUNG_UP, REFUSED, set(), HUNG_UP, id="in reach again"),
-        pytest.param(HUNG_UP, HUNG_UP, {0}, HUNG_UP, id="one reason is told once"),
-    ],
-)
+@pytest.mark.parametrize(("error", "since", "down", "told"), [
+    pytest.param(OLD, "", set(), OLD, id="a version that the broker lacks"),
+    pytest.param(None, "", set(), LOST, id="no reason is a lost connection"),
+    pytest.param(HUNG_UP, REFUSED, {0}, f"{HUNG_UP}; since then: {REFUSED}", id="out of reach since then"),
+    pytest.param(HUNG_UP, REFUSED, set(), HUNG_UP, id="in reach again"),
+    pytest.param(HUNG_UP, HUNG_UP, {0}, HUNG_UP, id="one reason is told once"),
+])  # fmt: skip
 def test_why_there_was_no_answer_is_told_when_the_time_is_over(error: Any, since: str, down: Any, told: str) -> None:
     c, (request,) = sending(**EXPIRES)
     c.network.last_error, c.kafka.down = since, down

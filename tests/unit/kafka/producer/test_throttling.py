@@ -67,17 +67,14 @@ class TestRate:
         assert throttling.outlasts(20_000, {1: 1}, 500, 0) is not None
 
 
-@pytest.mark.parametrize(
-    ("taken", "waiting", "now_ms", "has_room"),
-    [
-        (MB, 2_500_000, 0, True),  # what goes in time
-        (MB, 2_500_001, 0, False),
-        (0, 1, 0, False),  # before anything was taken
-        (0, 0, 0, True),
-        (MB, 9 * MB, 4_000 + JUST_NOW_MS, False),
-        (MB, 9 * MB, 4_001 + JUST_NOW_MS, True),  # nobody throttles any more
-    ],
-)
+@pytest.mark.parametrize(("taken", "waiting", "now_ms", "has_room"), [
+    (MB, 2_500_000, 0, True),  # what goes in time
+    (MB, 2_500_001, 0, False),
+    (0, 1, 0, False),  # before anything was taken
+    (0, 0, 0, True),
+    (MB, 9 * MB, 4_000 + JUST_NOW_MS, False),
+    (MB, 9 * MB, 4_001 + JUST_NOW_MS, True),  # nobody throttles any more
+])  # fmt: skip
 def test_there_is_room_for_what_goes_in_time(taken: int, waiting: int, now_ms: int, has_room: bool) -> None:
     assert throttled(taken_bytes=taken).has_room({1: waiting}, now_ms, 10_000) == has_room
 

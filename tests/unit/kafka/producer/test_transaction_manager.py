@@ -401,17 +401,14 @@ def test_every_state_takes_the_events_of_the_table_and_no_other(state: State, ev
 Places = list[tuple[int, int, int]]
 
 
-@pytest.mark.parametrize(
-    ("places", "gone"),
-    [
-        # Sequence, offset and count of each acknowledged batch.
-        ([(0, 7, 2), (2, 9, 3), (5, 40, 1)], None), ([(0, 7, 2), (2, 7, 3)], (7, 8)),
-        ([(0, 7, 2), (2, 8, 3)], (8, 8)), ([(0, 7, 2), (2, 0, 3)], (0, 8)),
-        # The later one first.
-        ([(2, 9, 3), (0, 7, 2), (5, 12, 1)], None), ([(2, 9, 3), (0, 8, 2)], (8, 9)),
-        ([(2**31 - 2, 50, 2), (0, 52, 1)], None), ([(2**31 - 2, 50, 2), (0, 50, 1)], (50, 51)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("places", "gone"), [
+    # Sequence, offset and count of each acknowledged batch.
+    ([(0, 7, 2), (2, 9, 3), (5, 40, 1)], None), ([(0, 7, 2), (2, 7, 3)], (7, 8)),
+    ([(0, 7, 2), (2, 8, 3)], (8, 8)), ([(0, 7, 2), (2, 0, 3)], (0, 8)),
+    # The later one first.
+    ([(2, 9, 3), (0, 7, 2), (5, 12, 1)], None), ([(2, 9, 3), (0, 8, 2)], (8, 9)),
+    ([(2**31 - 2, 50, 2), (0, 52, 1)], None), ([(2**31 - 2, 50, 2), (0, 50, 1)], (50, 51)),
+])  # fmt: skip
 def test_offsets_ascend_with_sequences_or_acknowledged_rows_are_gone(
     places: Places, gone: tuple[int, int] | None
 ) -> None:

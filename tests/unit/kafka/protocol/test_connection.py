@@ -189,14 +189,11 @@ class TestAuthentication:
         hear(connection, authenticate_answer(2, lifetime_ms=60_000))
         assert b"".join(connection.reauthenticate(of_msk)).endswith(b"\0\x0bOAUTHBEARER")
 
-    @pytest.mark.parametrize(
-        ("answer", "words"),
-        [
-            (handshake_answer(1, 33, (b"SCRAM-SHA-512", b"GSSAPI")), "it offers: SCRAM-SHA-512, GSSAPI"),
-            (handshake_answer(1, 33, ()), "it offers: none"),
-            (handshake_answer(1, 34, ()), "expects no authentication"),
-        ],
-    )
+    @pytest.mark.parametrize(("answer", "words"), [
+        (handshake_answer(1, 33, (b"SCRAM-SHA-512", b"GSSAPI")), "it offers: SCRAM-SHA-512, GSSAPI"),
+        (handshake_answer(1, 33, ()), "it offers: none"),
+        (handshake_answer(1, 34, ()), "expects no authentication"),
+    ])  # fmt: skip
     def test_a_mechanism_that_is_not_taken(self, answer: bytes, words: str) -> None:
         refused: Any = refuses(authenticating(), answer, words, SaslRefused)
         assert (refused.mechanism, refused.user) == ("PLAIN", "alice")
@@ -262,16 +259,13 @@ class TestFraming:
             got += answers(connection)
         assert got == [Answer(t, INIT, apis.InitProducerIdResponse(0, 0, 100 + t, 0)) for t in range(4)]
 
-    @pytest.mark.parametrize(
-        ("start", "words"),
-        [
-            (b"HTTP/1.1 400 Bad Request", "HTTP; check the port"),
-            (b"\x15\x03\x03\x00\x02\x02\x46", "TLS"),
-            (b"\x16\x03\x01\x00\x80", "TLS"),
-            (b"SSH-2.0-OpenSSH_9.6", "a frame of 1397966893 bytes"),
-            *((struct.pack(">i", size), f"a frame of {size} bytes") for size in (-1, -(2**31), 2**31 - 1, 1001, 0, 3)),
-        ],
-    )
+    @pytest.mark.parametrize(("start", "words"), [
+        (b"HTTP/1.1 400 Bad Request", "HTTP; check the port"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "TLS"),
+        (b"\x16\x03\x01\x00\x80", "TLS"),
+        (b"SSH-2.0-OpenSSH_9.6", "a frame of 1397966893 bytes"),
+        *((struct.pack(">i", size), f"a frame of {size} bytes") for size in (-1, -(2**31), 2**31 - 1, 1001, 0, 3)),
+    ])  # fmt: skip
     @pytest.mark.parametrize("state", [negotiating, opened])
     def test_a_size_that_cannot_be(self, state: Callable[[], Connection], start: bytes, words: str) -> None:
         refuses(state(), start, words)
@@ -315,15 +309,12 @@ class TestNegotiation:
         with pytest.raises(ValueError, match="Metadata"):
             connection.send(apis.MetadataRequest((), False))
 
-    @pytest.mark.parametrize(
-        ("told", "version"),
-        [
-            ((), 0),  # before Kafka 2.4
-            (((18, 0, 2),), 2),
-            (((18, 0, 9),), 2),  # it refused 3, so 3 is not asked for again
-            (((0, 0, 7),), 0),
-        ],
-    )
+    @pytest.mark.parametrize(("told", "version"), [
+        ((), 0),  # before Kafka 2.4
+        (((18, 0, 2),), 2),
+        (((18, 0, 9),), 2),  # it refused 3, so 3 is not asked for again
+        (((0, 0, 7),), 0),
+    ])  # fmt: skip
     def test_an_older_broker_is_asked_in_a_version_that_it_takes(
         self, told: tuple[tuple[int, int, int], ...], version: int
     ) -> None:

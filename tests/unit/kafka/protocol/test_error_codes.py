@@ -47,15 +47,12 @@ def test_codes_mean_what_another_client_takes_them_for() -> None:
 
 
 # By number, as brokers send them. kafka-python has no attributes for these.
-@pytest.mark.parametrize(
-    ("attribute", "codes"),
-    [
-        ("broker_busy", {7, 89}),
-        ("coordinator_not_ready", {14, 15, 16}),
-        ("coordinator_moved", {15, 16}),
-        ("fenced", {47, 48, 49, 90}),
-    ],
-)
+@pytest.mark.parametrize(("attribute", "codes"), [
+    ("broker_busy", {7, 89}),
+    ("coordinator_not_ready", {14, 15, 16}),
+    ("coordinator_moved", {15, 16}),
+    ("fenced", {47, 48, 49, 90}),
+])  # fmt: skip
 def test_an_attribute_holds_for_these_codes_alone(attribute: str, codes: set[int]) -> None:
     assert {code for code in range(-200, 200) if getattr(meaning(code), attribute)} == codes
 

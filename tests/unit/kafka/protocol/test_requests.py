@@ -144,10 +144,9 @@ class TestDecode:
             assert astuple(session) == (0, None, b"ok", 90 * version, 0)
 
     @pytest.mark.parametrize("version", [9, 13])
-    @pytest.mark.parametrize(
-        ("base_offset", "is_one"),
-        [(-1, True), (0, True), (2**63 - 2**31, True), (-2, False), (-(2**63), False), (2**63 - 1, False)],
-    )
+    @pytest.mark.parametrize(("base_offset", "is_one"), [
+        (-1, True), (0, True), (2**63 - 2**31, True), (-2, False), (-(2**63), False), (2**63 - 1, False),
+    ])  # fmt: skip
     def test_offsets_that_no_log_has(self, version: int, base_offset: int, is_one: bool) -> None:
         """Believed, they would be proof of rows in acknowledgements, and beyond 64 bits the task's own end."""
         if is_one:

@@ -67,13 +67,10 @@ class Server:
 TOKEN = TokenLogin("app", "abc.def", (("logicalCluster", "lkc-1"),))
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "login", "said"),
-    [
-        ("PLAIN", ALICE, b"\0alice\0hunter2"),
-        ("OAUTHBEARER", TOKEN, b"n,,\x01auth=Bearer abc.def\x01logicalCluster=lkc-1\x01\x01"),
-    ],
-)
+@pytest.mark.parametrize(("mechanism", "login", "said"), [
+    ("PLAIN", ALICE, b"\0alice\0hunter2"),
+    ("OAUTHBEARER", TOKEN, b"n,,\x01auth=Bearer abc.def\x01logicalCluster=lkc-1\x01\x01"),
+])  # fmt: skip
 def test_what_says_all_at_once(mechanism: str, login: PasswordLogin | TokenLogin, said: bytes) -> None:
     exchange, first = begun(mechanism, login)
     assert first == said
@@ -109,21 +106,18 @@ def test_scram_with_any_name_and_password(mechanism: str, digest: str, name: str
 GOOD = f"r={NONCE}more,s=c2FsdA==,i=4096".encode()
 
 
-@pytest.mark.parametrize(
-    ("challenge", "words"),
-    [
-        (b"", "not SCRAM's"),
-        (b"r=other,s=c2FsdA==,i=4096", "nonce"),
-        (f"r={NONCE},s=c2FsdA==,i=4096".encode(), "nonce"),
-        (GOOD.replace(b"4096", b"4095"), "4095 iterations"),
-        (GOOD.replace(b"4096", str(MAX_ITERATIONS + 1).encode()), "iterations"),
-        (GOOD.replace(b"4096", b"9" * 10), "not SCRAM's"),
-        (GOOD.replace(b"4096", b"-1"), "not SCRAM's"),
-        (b"m=ext," + GOOD, "not SCRAM's"),
-        (GOOD.replace(b"c2FsdA==", b"c2FsdA="), "Base64"),
-        (GOOD + b",x=" + bytes(MAX_CHALLENGE_BYTES), "challenge of"),
-    ],
-)
+@pytest.mark.parametrize(("challenge", "words"), [
+    (b"", "not SCRAM's"),
+    (b"r=other,s=c2FsdA==,i=4096", "nonce"),
+    (f"r={NONCE},s=c2FsdA==,i=4096".encode(), "nonce"),
+    (GOOD.replace(b"4096", b"4095"), "4095 iterations"),
+    (GOOD.replace(b"4096", str(MAX_ITERATIONS + 1).encode()), "iterations"),
+    (GOOD.replace(b"4096", b"9" * 10), "not SCRAM's"),
+    (GOOD.replace(b"4096", b"-1"), "not SCRAM's"),
+    (b"m=ext," + GOOD, "not SCRAM's"),
+    (GOOD.replace(b"c2FsdA==", b"c2FsdA="), "Base64"),
+    (GOOD + b",x=" + bytes(MAX_CHALLENGE_BYTES), "challenge of"),
+])  # fmt: skip
 def test_a_first_message_that_is_refused_before_anything_is_computed(
     challenge: bytes, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,15 +140,12 @@ def test_iterations_beyond_kafkas_own_are_left_to_the_caller_and_count_as_well(i
     assert exchange.respond(proof) is None
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda final: b"", "not SCRAM's"),
-        (lambda final: b"e=other-error", "not SCRAM's"),
-        (lambda final: b"v=" + base64.b64encode(bytes(32)), "signature is wrong"),
-        (lambda final: b"v=AAAA", "signature is wrong"),
-    ],
-)
+@pytest.mark.parametrize(("change", "words"), [
+    (lambda final: b"", "not SCRAM's"),
+    (lambda final: b"e=other-error", "not SCRAM's"),
+    (lambda final: b"v=" + base64.b64encode(bytes(32)), "signature is wrong"),
+    (lambda final: b"v=AAAA", "signature is wrong"),
+])  # fmt: skip
 def test_a_broker_that_does_not_know_the_password(change: Callable[[bytes], bytes], words: str) -> None:
     server = Server("hunter2", "sha256")
     exchange, first = begun("SCRAM-SHA-256")
@@ -238,17 +229,14 @@ def test_a_context_may_need_another_round_or_none() -> None:
     assert Gssapi(KerberosLogin("alice", context)).respond(None) is not None and context.taken == []
 
 
-@pytest.mark.parametrize(
-    ("offer", "words"),
-    [
-        (b"<\x06\x00\xff\xff>", "requires integrity or confidentiality"),
-        (b"<\x00\x00\x00\x00>", "requires integrity or confidentiality"),
-        (b"<>", "has 0 bytes"),
-        (b"<\x01\x00\x00\x00more>", "has 8 bytes"),
-        (b"", "it sends no offer"),
-        (OFFER, "not its integrity"),
-    ],
-)
+@pytest.mark.parametrize(("offer", "words"), [
+    (b"<\x06\x00\xff\xff>", "requires integrity or confidentiality"),
+    (b"<\x00\x00\x00\x00>", "requires integrity or confidentiality"),
+    (b"<>", "has 0 bytes"),
+    (b"<\x01\x00\x00\x00more>", "has 8 bytes"),
+    (b"", "it sends no offer"),
+    (OFFER, "not its integrity"),
+])  # fmt: skip
 def test_an_offer_that_cannot_be_taken_ends_the_exchange(offer: bytes, words: str) -> None:
     answer = gssapi_answers(Scripted([b"ap-req"]))
     answer(None)

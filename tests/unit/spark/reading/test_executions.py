@@ -98,10 +98,9 @@ def test_an_action_after_retention_begins_where_the_log_begins_by_then(driver: s
 
 
 @pytest.mark.parametrize("driver", [CLUSTER, ""])
-@pytest.mark.parametrize(
-    ("fresh", "partition", "planned_end", "end"),
-    [(GROWN, 0, 10, 12), ((A0, A0_REST, replace(A1, end=4)), 1, 3, 4), ((A0, A0_REST, A1, ADDED), 0, 0, 7)],
-)
+@pytest.mark.parametrize(("fresh", "partition", "planned_end", "end"), [
+    (GROWN, 0, 10, 12), ((A0, A0_REST, replace(A1, end=4)), 1, 3, 4), ((A0, A0_REST, A1, ADDED), 0, 0, 7),
+])  # fmt: skip
 def test_where_executors_cannot_agree_newer_records_are_an_error(
     driver: str, fresh: Sequence[FetchRange], partition: int, planned_end: int, end: int
 ) -> None:
