@@ -1,7 +1,7 @@
 """Logs of partitions, served by scripted brokers, and what a reader of them is told."""
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import apis
@@ -68,6 +68,13 @@ def serve(kafka: ScriptedKafka, logs: Logs) -> None:
 
     kafka.always(apis.ListOffsetsRequest, answer)
     kafka.always(apis.OffsetForLeaderEpochRequest, answer_epoch)
+
+
+def refused_offsets(code: int) -> Callable[[apis.ListOffsetsRequest], apis.ListOffsetsResponse]:
+    """Offsets are -1 then, and a plan that believes it would have no rows."""
+    return lambda request: apis.ListOffsetsResponse(
+        0, tuple(apis.ListedOffset(each.topic, each.partition, code, -1, -1, -1) for each in request.asked)
+    )
 
 
 def _listed(

@@ -105,15 +105,11 @@ def together(fingerprints: Iterable[str]) -> str:
 
 
 @pytest.mark.parametrize(("found", "same", "others", "error"), [
-    (
-        facts(5, WHOLE), [["a", "b"], ["b", "a"], ["", "ab"], ["ba", "", ""]],
-        [["a"], ["a", "c"], ["a", "b", "b"]], errors.NonDeterministicReplay,
-    ),
+    (facts(5, WHOLE), [["a", "b"], ["b", "a"], ["", "ab"], ["ba", "", ""]], [["a"], ["a", "c"], ["a", "b", "b"]],
+     errors.NonDeterministicReplay),
     # of a digest other slots' rows cannot be told
-    (
-        facts(5, {0: "a", 1: digest_of("b")}), [["a", "b"]], [["b", "a"], ["a"], ["a", "b", ""], ["a", "x"]],
-        errors.FingerprintsLost,
-    ),
+    (facts(5, {0: "a", 1: digest_of("b")}), [["a", "b"]], [["b", "a"], ["a"], ["a", "b", ""], ["a", "x"]],
+     errors.FingerprintsLost),
     (facts(5, {0: "a", 1: FORGOTTEN}), [], [["a", "b"]], errors.FingerprintsLost),
 ])  # fmt: skip
 def test_a_version_is_compared_as_a_whole_or_by_slots_if_markers_were_lost(

@@ -61,10 +61,8 @@ def create_topics(text: str) -> object:
     ("partitions=12", NewTopic(12)),
     ("replicas=3, partitions=12", NewTopic(12, 3)),
     ("retention.ms=-1", NewTopic(settings=(("retention.ms", "-1"),))),
-    (
-        "cleanup.policy=compact,delete,partitions=1,min.insync.replicas=2",
-        NewTopic(1, settings=(("cleanup.policy", "compact,delete"), ("min.insync.replicas", "2"))),
-    ),
+    ("cleanup.policy=compact,delete,partitions=1,min.insync.replicas=2",
+     NewTopic(1, settings=(("cleanup.policy", "compact,delete"), ("min.insync.replicas", "2")))),
 ])  # fmt: skip
 def test_what_a_topic_is_to_have(text: str, topic: NewTopic) -> None:
     assert create_topics(text) == create_topics(str(topic)) == topic

@@ -18,8 +18,6 @@ from kafka_sink.kept import lease_producer
 from live_producers import Live, config, in_background, let_wait, rows
 from waiting import wait_until
 
-REFUSED = errors.AuthenticationFailed(broker="broker 0", mechanism="PLAIN", user="alice", reason="no")
-
 
 def commit(key: str) -> tuple[apis.CoordinatorKind, str, apis.EndTxnRequest]:
     return apis.CoordinatorKind.TRANSACTION, key, apis.EndTxnRequest(key, 7, 0, committed=True, transaction_version=2)
@@ -91,7 +89,7 @@ def test_the_producers_end_ends_the_wait(
     producer, thread, outcome = waiting
     match how:
         case "no retry helps":
-            network.failure = REFUSED
+            network.failure = errors.AuthenticationFailed(broker="b", mechanism="PLAIN", user="alice", reason="no")
         case "rows are refused":
             network.kafka.always(apis.ProduceRequest, 87)
             producer.begin(topic="t").append(rows(1))

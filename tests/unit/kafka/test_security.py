@@ -267,11 +267,8 @@ NO_MORE = "doNotPrompt=true debug=false useTicketCache=false refreshKrb5Config=t
     # Java looks into the cache first; the keytab does not expire.
     (ORACLE, f"useTicketCache=true renewTGT=true useKeyTab=true {OF_KEYTAB}", KEYTAB),
     (f"kafkashaded.{ORACLE}", "useTicketCache=true", {}),
-    (
-        ORACLE,
-        'useTicketCache=true ticketCache="/tmp/krb5cc_0" principal="app@R" doNotPrompt=true renewTGT=false',
-        {"ticketCache": "/tmp/krb5cc_0", "principal": "app@R"},
-    ),
+    (ORACLE, 'useTicketCache=true ticketCache="/tmp/krb5cc_0" principal="app@R" doNotPrompt=true renewTGT=false',
+     {"ticketCache": "/tmp/krb5cc_0", "principal": "app@R"}),
     (IBM, 'useKeytab="file:/k.keytab" principal="app/host@R" credsType=both', KEYTAB),
     (IBM, 'credsType=initiator useCcache="file:/tmp/cc" renewable=true', {"ticketCache": "/tmp/cc"}),
     (IBM, "useDefaultCcache=true serviceName=kafka", {"serviceName": "kafka"}),

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -52,7 +53,6 @@ VERSION_7 = BatchWrite("txnAppId:orders", 7, is_versioned=True)
 ONCE = BatchWrite("id", 0)
 PLAN = Plan(Sink(Names("sink", "commits"), 60_000, 2), Facts(Ids(9, 1), None, {}), allow_lost_state=False, batch=None)
 COMMIT_TOPIC = "pykafka-commits"
-TASK_CONF = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "0"}
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def clients(kafka: ScriptedKafka, network: LiveNetwork, monkeypatch: pytest.Monk
 @pytest.fixture
 def task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """In a task of micro-batch 0 and of Spark partition 0. The conf it knows may be changed."""
-    conf = dict(TASK_CONF)
+    conf = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "0"}
     context = SimpleNamespace(partitionId=lambda: 0, attemptNumber=lambda: 2, stageId=int, _localProperties=conf)
     monkeypatch.setattr(TaskContext, "get", lambda: context)
     return conf
@@ -363,17 +363,13 @@ def test_a_commit_that_did_not_find_all_rows_visible_deletes_nothing(exchange: E
     assert kafka.asked(apis.DeleteGroupsRequest) == []
 
 
-def defect(request: apis.DeleteGroupsRequest) -> int:
-    raise MemoryError
-
-
 DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize("answer", [
     HANG_UP,
     lambda request: apis.DeleteGroupsResponse(0, tuple(apis.DeletedGroup(name, DENIED) for name in request.group_ids)),
-    defect,
+    Mock(side_effect=MemoryError),
 ])  # fmt: skip
 def test_groups_that_cannot_be_deleted_fail_no_write_and_start_no_look_at_hosts(
     exchange: Exchange, kafka: ScriptedKafka, clients: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch,
@@ -492,12 +488,10 @@ def test_an_abort_never_hides_the_error_that_made_it_necessary(
         assert part in record.getMessage()
 
 
-ORDERS = Sink(Names("orders", "commits"), timeout_ms=60_000, transaction_version=2, is_versioned=True)
-
-
 def written(facts: Facts) -> Plan:
     """A plan of version 7 of orders, which was written before."""
-    return Plan(ORDERS, facts, False, VERSION_7, is_written=True)
+    sink = Sink(Names("orders", "commits"), 60_000, 2, is_versioned=True)
+    return Plan(sink, facts, False, VERSION_7, is_written=True)
 
 
 def rows(*values: str) -> pa.RecordBatch:

@@ -19,7 +19,7 @@ from kafka_sink.kept import once
 from kafka_sink.options.config import given_options, sink_config
 from kafka_sink.options.reading import READING, read_config
 from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork
-from scripted_logs import ScriptedLog, serve
+from scripted_logs import ScriptedLog, refused_offsets, serve
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 UNCOMMITTED, COMMITTED = IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED
@@ -49,12 +49,6 @@ def offsets(timestamps_ms: dict[TopicPartition, int], level: IsolationLevel = UN
         return {each: found.offset for each, found in list_offsets(client, timestamps_ms, level).items()}
 
 
-def refusal(code: int) -> Callable[[apis.ListOffsetsRequest], apis.ListOffsetsResponse]:
-    return lambda request: apis.ListOffsetsResponse(
-        0, tuple(apis.ListedOffset(each.topic, each.partition, code, -1, -1, -1) for each in request.asked)
-    )
-
-
 @pytest.mark.parametrize(("time_ms", "level", "expected"), [
     (apis.EARLIEST, UNCOMMITTED, {P: 3, Q: 0}),
     (apis.LATEST, UNCOMMITTED, {P: 9, Q: 0}),
@@ -73,21 +67,21 @@ def test_each_partition_has_its_own_time_and_its_own_leader(kafka: ScriptedKafka
     assert [node_id for node_id, _ in kafka.asked(apis.ListOffsetsRequest)] == [1, 2]
 
 
-@pytest.mark.parametrize("trouble", [HANG_UP, refusal(NOT_LEADER), refusal(OFFLINE)])
+@pytest.mark.parametrize("trouble", [HANG_UP, refused_offsets(NOT_LEADER), refused_offsets(OFFLINE)])
 def test_trouble_that_passes_is_waited_out(kafka: ScriptedKafka, trouble: object) -> None:
     kafka.script(apis.ListOffsetsRequest, trouble, trouble)
     assert offsets({P: apis.EARLIEST}) == {P: 3}
 
 
 def test_trouble_that_stays_ends_in_time_and_is_named(kafka: ScriptedKafka) -> None:
-    kafka.always(apis.ListOffsetsRequest, refusal(NOT_LEADER))
+    kafka.always(apis.ListOffsetsRequest, refused_offsets(NOT_LEADER))
     with pytest.raises(LeaderUnavailable, match="NOT_LEADER_OR_FOLLOWER"):
         offsets({P: apis.EARLIEST})
     assert 9_000 <= kafka.now_ms <= 10_000
 
 
 def test_a_topic_that_is_gone_is_not_waited_for_as_a_leader_is(kafka: ScriptedKafka) -> None:
-    kafka.always(apis.ListOffsetsRequest, refusal(UNKNOWN))
+    kafka.always(apis.ListOffsetsRequest, refused_offsets(UNKNOWN))
     kafka.topic_codes["t"] = UNKNOWN
     with pytest.raises(TopicToReadMissing):
         offsets({P: apis.EARLIEST})
@@ -95,7 +89,7 @@ def test_a_topic_that_is_gone_is_not_waited_for_as_a_leader_is(kafka: ScriptedKa
 
 def test_a_missing_acl_is_an_error_at_once(kafka: ScriptedKafka, client: AdminClient) -> None:
     earlier = ends(client)
-    kafka.always(apis.ListOffsetsRequest, refusal(DENIED))
+    kafka.always(apis.ListOffsetsRequest, refused_offsets(DENIED))
     with pytest.raises(TopicAuthorizationFailed, match=r"READ.*principal User:ANONYMOUS") as failure:
         offsets({P: apis.EARLIEST})
     assert (failure.value.topic, kafka.now_ms) == ("t", 0)

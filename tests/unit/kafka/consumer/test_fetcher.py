@@ -581,7 +581,6 @@ class TestEpochs:
 
 
 GONE = [{"topic_id": OTHER}, {"topic_error": 3}]
-THERE = {"topic_id": ORDERS, "topic_error": 0}
 
 
 class TestTopics:
@@ -626,7 +625,7 @@ class TestTopics:
         cluster.turn_until(apis.MetadataRequest, 2)
         answers = cluster.poll(0)
         cluster.now_ms += 60_000
-        cluster.change(**THERE)
+        cluster.change(topic_id=ORDERS, topic_error=0)
         cluster.fetcher.handle(answers, cluster.now_ms)
         assert cluster.go_on() == [(150, 200)]
 

@@ -4,7 +4,6 @@
 """
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
 
@@ -43,16 +42,12 @@ def assert_told(found: Reading, expected: list[tuple[int, bytes]], what: str) ->
         assert found.is_damage or isinstance(found.error, FetchRefused), (what, found.error)
 
 
-def flips(count: int, field: str) -> Iterator[tuple[int, int, int]]:
-    return itertools.product(range(count), FIELDS[field], range(8))
-
-
 @pytest.mark.parametrize("level", list(IsolationLevel))
 @pytest.mark.parametrize("max_bytes", [1, 2_000, 1024 * 1024])
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_bit_of_a_log_that_fits_into_one_answer(field: str, max_bytes: int, level: IsolationLevel) -> None:
     made = batches([20] * 5)
-    for damage in flips(len(made), field):
+    for damage in itertools.product(range(len(made)), FIELDS[field], range(8)):
         if damage in UNSEEN:
             continue
         found = read(DamagedLog(made, [damage]), 0, 100, max_bytes=max_bytes, level=level)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from certificates import Authority
 from fuzz.java_stores import SALT, ber, der, derivation, integer, jks_file, pkcs12_file, protected_key
 from kafka_sink.kafka.net import jks
-from kafka_sink.kafka.net.jks import DamagedStore, JavaKeyStore, read_jks
+from kafka_sink.kafka.net.jks import DamagedStore, read_jks
 from kafka_sink.kafka.net.pkcs12 import Refused, Unreadable, WrongPassword, read_pkcs12
 from kafka_sink.kafka.net.pkcs12_cost import NotPkcs12, TooCostly, iterations
 
@@ -84,13 +84,8 @@ def test_a_store_that_was_cut_is_noticed_a_jks_without_a_password_too(of_jks: in
         read_pkcs12(WHOLE[:of_pkcs12], "changeit")
 
 
-def use(store: JavaKeyStore) -> None:
-    for key in store.keys:
-        key.unlocked("of the key")
-
-
 @pytest.mark.parametrize(("whole", "first", "read"), [
-    (STORE, 4, lambda content: use(read_jks(content, None))),
+    (STORE, 4, lambda content: [key.unlocked("of the key") for key in read_jks(content, None).keys]),
     (WHOLE, 0, lambda content: read_pkcs12(content, "changeit")),
 ], ids=["JKS", "PKCS#12"])  # fmt: skip
 @given(st.data())

@@ -486,14 +486,10 @@ class TestTheCodeOfAResponse:
         (apis.WriteTxnMarkersResponse, lambda code: apis.PartitionResult("k", 0, code)),
         (lambda parts: apis.ProgressCommitResponse(0, parts), lambda code: apis.PartitionResult("k", 0, code)),
         (lambda parts: apis.OffsetFetchResponse(0, parts), lambda code: apis.GroupOffset("k", code, 1, "")),
-        (
-            lambda parts: apis.DescribeProducersResponse(0, parts),
-            lambda code: apis.ProducersOfPartition("k", 0, code, None, ()),
-        ),
-        (
-            lambda parts: apis.DescribeTransactionsResponse(0, parts),
-            lambda code: apis.TransactionDescription("k", code, "", 1, 1, 1, 1, ()),
-        ),
+        (lambda parts: apis.DescribeProducersResponse(0, parts),
+         lambda code: apis.ProducersOfPartition("k", 0, code, None, ())),
+        (lambda parts: apis.DescribeTransactionsResponse(0, parts),
+         lambda code: apis.TransactionDescription("k", code, "", 1, 1, 1, 1, ())),
     ])  # fmt: skip
     def test_that_has_many_is_the_one_that_asks_for_most(
         self, response: Callable[[Any], Any], part: Callable[[int], Any]

@@ -33,14 +33,10 @@ def filled(value: bytes) -> ProducerBatch:
     return batch
 
 
-def empty() -> ProducerBatch:
-    buffer = Buffer(memoryview(bytearray(100)), 0, 100)
-    return ProducerBatch(TopicPartition("t", 0), TOPIC_ID, buffer, Acknowledgements(), base_timestamp=0, created_ms=0)
-
-
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(BatchState, EVENTS)))
 def test_every_state_and_event(state: BatchState, event: str) -> None:
-    batch = empty()
+    buffer = Buffer(memoryview(bytearray(100)), 0, 100)
+    batch = ProducerBatch(TopicPartition("t", 0), TOPIC_ID, buffer, Acknowledgements(), base_timestamp=0, created_ms=0)
     batch.state = state
     if (state, event) in TRANSITIONS:
         batch.step(event)

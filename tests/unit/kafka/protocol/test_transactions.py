@@ -240,11 +240,8 @@ CHECKED = {"group_id": "orders.check", "error_code": 0, "authorized_operations":
 
 # The request, the fields of the answer in all its versions, and the values of what we make of it.
 @pytest.mark.parametrize(("request_", "fields", "said"), [
-    (
-        FIND,
-        {"coordinators": [found("s.1", 15, node_id=-1, host="", port=-1), found("s.0")]},
-        (9, (("s.1", 15, "why", -1, "", -1), ("s.0", 0, None, 1, "h", 9092))),
-    ),
+    (FIND, {"coordinators": [found("s.1", 15, node_id=-1, host="", port=-1), found("s.0")]},
+     (9, (("s.1", 15, "why", -1, "", -1), ("s.0", 0, None, 1, "h", 9092)))),
     (FIND_ONE, of_one("coordinators", found("s.0"), "key", since=4), (9, (("s.0", 0, None, 1, "h", 9092),))),
     (ADD_PARTITIONS, {"results_by_topic_v3_and_below": added(OTHERWISE)}, (9, tuple(OTHERWISE))),
     (ADD_OFFSETS, {"error_code": 47}, (9, 47)),
@@ -266,16 +263,11 @@ CHECKED = {"group_id": "orders.check", "error_code": 0, "authorized_operations":
             ([of_group(), BARRIER | {"error_code": 12}], 12),
         )
     ),
-    (
-        replace(FETCH, group_ids=("a", "b", "c")),
-        {"groups": [group("c", of_group(code=88)), group("a", of_group(metadata=None)), group("b", code=16)]},
-        (9, (("c", 88, BIG, "m", ""), ("a", 0, BIG, "", ""), ("b", 16, -1, "", ""))),
-    ),
-    (
-        DELETE,
-        {"results": [{"group_id": "s.1", "error_code": 69}, {"group_id": "s.0", "error_code": 0}]},
-        (9, (("s.1", 69), ("s.0", 0))),
-    ),
+    (replace(FETCH, group_ids=("a", "b", "c")),
+     {"groups": [group("c", of_group(code=88)), group("a", of_group(metadata=None)), group("b", code=16)]},
+     (9, (("c", 88, BIG, "m", ""), ("a", 0, BIG, "", ""), ("b", 16, -1, "", "")))),
+    (DELETE, {"results": [{"group_id": "s.1", "error_code": 69}, {"group_id": "s.0", "error_code": 0}]},
+     (9, (("s.1", 69), ("s.0", 0)))),
     (
         DESCRIBE,
         {"transaction_states": [state("s.1", [("orders", [2, 0])]), state("s.0", start_ms=-1, code=105)]},
@@ -294,11 +286,8 @@ CHECKED = {"group_id": "orders.check", "error_code": 0, "authorized_operations":
         | {"transaction_states": [listed("s.0"), listed("sX0"), listed("other"), listed("s.1", state="Empty")]},
         (9, 0, (("s.0", BIG, "Ongoing"), ("s.1", BIG, "Empty"))),
     ),
-    (
-        PRODUCERS,
-        {"topics": [producers("clicks", 0, [(BIG, -1), (5, 77)]), *PRODUCERS_OF_ORDERS]},
-        (9, (("clicks", 0, 0, None, ((BIG, 3, -1, 7, 5), (5, 3, 77, 7, 5))), *NO_PRODUCERS)),
-    ),
+    (PRODUCERS, {"topics": [producers("clicks", 0, [(BIG, -1), (5, 77)]), *PRODUCERS_OF_ORDERS]},
+     (9, (("clicks", 0, 0, None, ((BIG, 3, -1, 7, 5), (5, 3, 77, 7, 5))), *NO_PRODUCERS))),
     (MARKERS, {"markers": [marked(OTHERWISE)]}, (tuple(OTHERWISE), 0)),
     (CREATE_ONE, {"topics": [created("state", 36)]}, (9, 36, "why")),
     *(

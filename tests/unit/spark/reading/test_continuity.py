@@ -72,7 +72,6 @@ def test_whose_log_is_compared_and_whose_answer_never_counts(
 
 
 PARTITIONS = st.builds(TopicPartition, st.sampled_from(["a", "b", "ä.b-c_d"]), st.integers(0, 200))
-POSITIONS = st.dictionaries(PARTITIONS, st.integers(0, 2**63 - 1), max_size=30)
 
 
 def test_they_are_those_of_sparks_source() -> None:
@@ -81,6 +80,6 @@ def test_they_are_those_of_sparks_source() -> None:
     assert positions_of({"orders": {"0": 23, "1": 5}, "a": {"0": 0}}) == positions
 
 
-@given(POSITIONS)
+@given(st.dictionaries(PARTITIONS, st.integers(0, 2**63 - 1), max_size=30))
 def test_they_come_back_from_a_checkpoint(positions: dict[TopicPartition, int]) -> None:
     assert positions_of(json.loads(json.dumps(checkpointed(positions)))) == positions

@@ -11,7 +11,7 @@ from kafka_sink import errors
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
-from kafka_sink.kafka.protocol.apis.list_offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
+from kafka_sink.kafka.protocol.apis.list_offsets import ListOffsetsRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse, TopicMetadata
 from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest as EpochRequest
 from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochResponse as EpochResponse
@@ -20,7 +20,7 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.spark.reading import losses
 from kafka_sink.spark.reading.positions import Positions
 from scripted_kafka import ScriptedKafka, ScriptedNetwork
-from scripted_logs import ScriptedLog, serve
+from scripted_logs import ScriptedLog, refused_offsets, serve
 from scripted_reads import Stream, connect_reads
 
 DENIED, FENCED, INVALID_REQUEST = 29, 74, 42
@@ -77,12 +77,6 @@ def cluster() -> Cluster:
 @pytest.fixture(autouse=True)
 def network(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
     return connect_reads(cluster.kafka, monkeypatch)
-
-
-def refuse(request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Offsets are -1 then."""
-    refused = (ListedOffset(each.topic, each.partition, INVALID_REQUEST, -1, -1, -1) for each in request.asked)
-    return ListOffsetsResponse(0, tuple(refused))
 
 
 def begun(**options: str) -> tuple[Stream, Positions]:
@@ -401,7 +395,7 @@ def test_a_list_that_lacks_a_topic_for_a_moment_is_no_loss(cluster: Cluster) -> 
 
 def test_an_answer_that_refuses_is_no_loss(cluster: Cluster) -> None:
     stream, end = begun(**LENIENT)
-    cluster.kafka.always(ListOffsetsRequest, refuse)
+    cluster.kafka.always(ListOffsetsRequest, refused_offsets(INVALID_REQUEST))
     with pytest.raises(errors.FetchRefused, match="INVALID_REQUEST"):
         stream.end(end)
     assert not stream.told
