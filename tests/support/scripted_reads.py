@@ -86,6 +86,13 @@ def serve(kafka: ScriptedKafka, logs: Logs) -> None:
     kafka.always(apis.OffsetForLeaderEpochRequest, answer_epoch)
 
 
+def refused_offsets(code: int) -> Callable[[apis.ListOffsetsRequest], apis.ListOffsetsResponse]:
+    """Offsets are -1 then, and a plan that believes it would have no rows."""
+    return lambda request: apis.ListOffsetsResponse(
+        0, tuple(apis.ListedOffset(each.topic, each.partition, code, -1, -1, -1) for each in request.asked)
+    )
+
+
 def _listed(
     logs: Logs, asked: Iterable[apis.AskedOffset], isolation_level: IsolationLevel
 ) -> Iterable[apis.ListedOffset]:

@@ -77,8 +77,7 @@ def test_what_is_read_without_the_barrier_is_read_again_until_it_is_there() -> N
     exchange.asked.clear()
     found = exchange.run(read_markers(exchange.sink, range(3), barrier="b"))
     assert {slot: marker.micro_batch_id for slot, marker in found.items()} == {0: 1, 1: 1, 2: 1}
-    assert exchange.pauses_ms == [PAUSES_MS[0]]
-    assert exchange.asked["OffsetCommit"] == 3 + 2
+    assert (exchange.pauses_ms, exchange.asked["OffsetCommit"]) == ([PAUSES_MS[0]], 3 + 2)
 
 
 def test_an_earlier_barrier_of_ones_own_proves_nothing() -> None:
@@ -86,8 +85,7 @@ def test_an_earlier_barrier_of_ones_own_proves_nothing() -> None:
     exchange.run(read_markers(exchange.sink, [0], barrier="first"))
     exchange.micro_batch(1, 1)
     exchange.kafka.stand_still(changes=2, reads=1)
-    found = exchange.run(read_markers(exchange.sink, [0], barrier="second"))
-    assert found[0].micro_batch_id == 1
+    assert exchange.run(read_markers(exchange.sink, [0], barrier="second"))[0].micro_batch_id == 1
 
 
 def test_a_coordinator_that_never_has_the_barrier_is_not_believed() -> None:
@@ -143,8 +141,7 @@ def test_what_is_decided_on_is_read_once_it_is_stable() -> None:
 
 
 def told_of_the_driver(producer_id: int, producer_epoch: int) -> apis.DescribeTransactionsResponse:
-    known = producer_id >= 0
-    code, state = (0, "Empty") if known else (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "")
+    code, state = (0, "Empty") if producer_id >= 0 else (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "")
     said = apis.TransactionDescription("orders.driver", code, state, 0, -1, producer_id, producer_epoch, ())
     return apis.DescribeTransactionsResponse(0, (said,))
 

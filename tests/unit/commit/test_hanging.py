@@ -147,8 +147,7 @@ def where(error: Any) -> tuple[object, ...]:
 
 def nothing_was_committed_and_the_next_run_is(exchange: Exchange, found: Facts) -> None:
     """Which first aborts, as Spark does when a commit fails."""
-    assert exchange.asked["EndTxn"] == 0
-    assert exchange.kafka.visible == []
+    assert (exchange.asked["EndTxn"], exchange.kafka.visible) == (0, [])
     exchange.answer = lambda request: None
     exchange.run(two_phase.abort(exchange.sink, found.generation))
     exchange.micro_batch(2)
@@ -214,8 +213,7 @@ def test_of_a_transaction_with_all_its_rows_all_are_committed(last_sequence: int
     exchange, found, done = after_tasks(2)
     exchange.answer = in_turn(*[open_on(1, done[1].ids, 17, sequence) for sequence in (3, last_sequence)])
     exchange.commit(found, [done[0], replace(done[1], **COUNTED)])
-    assert exchange.pauses_ms == [PAUSES_MS[0]]
-    assert exchange.kafka.visible == ["0/0", "0/1"]
+    assert (exchange.pauses_ms, exchange.kafka.visible) == ([PAUSES_MS[0]], ["0/0", "0/1"])
 
 
 @pytest.mark.parametrize("since", [None, -1, 3])

@@ -20,29 +20,26 @@ E = TypeVar("E", bound=errors.ExactlyOnceError)
 OF_ANOTHER = facts(9, WHOLE, query_id="another")
 
 
-@pytest.mark.parametrize(
-    ("found", "again", "micro_batch_id", "expected"),
-    [
-        # the first micro-batch of a lineage, and a later one of which nothing is known
-        (NOTHING, prepared("a", "b"), 0, None), (NOTHING, prepared("a", "b"), 5, errors.StateExpired),
-        (OF_ANOTHER, prepared("a", "b"), 0, None), (OF_ANOTHER, prepared("a", "b"), 5, errors.StateExpired),
-        # the one after the last
-        (facts(4, WHOLE), prepared("c", "d"), 5, None), (facts(4, WHOLE), prepared("c"), 5, None),
-        (facts(4, {0: "a"}), prepared("c", "d"), 5, errors.CommittedDataMissing),
-        (facts(4, {}), prepared("c", "d"), 5, errors.CommittedDataMissing),
-        (facts(3, WHOLE), prepared("c", "d"), 5, errors.WrittenOtherwise),
-        (facts(3, {0: "a"}), prepared("c", "d"), 5, errors.CommittedDataMissing),
-        # the last one again
-        (facts(5, WHOLE), prepared("a", "b"), 5, None), (facts(5, {0: "a"}), prepared("a", "b"), 5, None),
-        (facts(5, {0: "a"}), prepared("a", "other"), 5, None), (facts(5, {}), prepared("x", "y", "z"), 5, None),
-        (facts(5, {0: "a"}), prepared("x", "b"), 5, errors.TornBatch),
-        (facts(5, {1: "b"}), prepared("a"), 5, errors.TornBatch),
-        (facts(5, WHOLE), prepared("a", "x"), 5, errors.NonDeterministicReplay),
-        (facts(5, WHOLE), prepared("a"), 5, errors.NonDeterministicReplay),
-        # an older checkpoint
-        (facts(6, WHOLE), prepared("a", "b"), 5, errors.CheckpointBehind),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("found", "again", "micro_batch_id", "expected"), [
+    # the first micro-batch of a lineage, and a later one of which nothing is known
+    (NOTHING, prepared("a", "b"), 0, None), (NOTHING, prepared("a", "b"), 5, errors.StateExpired),
+    (OF_ANOTHER, prepared("a", "b"), 0, None), (OF_ANOTHER, prepared("a", "b"), 5, errors.StateExpired),
+    # the one after the last
+    (facts(4, WHOLE), prepared("c", "d"), 5, None), (facts(4, WHOLE), prepared("c"), 5, None),
+    (facts(4, {0: "a"}), prepared("c", "d"), 5, errors.CommittedDataMissing),
+    (facts(4, {}), prepared("c", "d"), 5, errors.CommittedDataMissing),
+    (facts(3, WHOLE), prepared("c", "d"), 5, errors.WrittenOtherwise),
+    (facts(3, {0: "a"}), prepared("c", "d"), 5, errors.CommittedDataMissing),
+    # the last one again
+    (facts(5, WHOLE), prepared("a", "b"), 5, None), (facts(5, {0: "a"}), prepared("a", "b"), 5, None),
+    (facts(5, {0: "a"}), prepared("a", "other"), 5, None), (facts(5, {}), prepared("x", "y", "z"), 5, None),
+    (facts(5, {0: "a"}), prepared("x", "b"), 5, errors.TornBatch),
+    (facts(5, {1: "b"}), prepared("a"), 5, errors.TornBatch),
+    (facts(5, WHOLE), prepared("a", "x"), 5, errors.NonDeterministicReplay),
+    (facts(5, WHOLE), prepared("a"), 5, errors.NonDeterministicReplay),
+    # an older checkpoint
+    (facts(6, WHOLE), prepared("a", "b"), 5, errors.CheckpointBehind),
+])  # fmt: skip
 def test_what_may_follow_upon_the_last_decision(
     found: Facts, again: list[SlotPrepared], micro_batch_id: int, expected: type[errors.ExactlyOnceError] | None
 ) -> None:

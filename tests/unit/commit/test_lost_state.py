@@ -133,8 +133,7 @@ def test_a_new_sink_and_a_new_slot_say_that_nothing_was_decided_or_committed(ver
     # Once: what comes after is as it was.
     written = exchange.asked["TxnOffsetCommit"]
     exchange.micro_batch(2)
-    assert exchange.asked["TxnOffsetCommit"] == written + 3
-    assert exchange.kafka.visible == ["0/0", "0/1"]
+    assert (exchange.asked["TxnOffsetCommit"], exchange.kafka.visible) == (written + 3, ["0/0", "0/1"])
 
 
 def test_a_write_that_never_comes_again_decides_nothing_that_an_abort_repeats() -> None:
@@ -188,17 +187,14 @@ def test_a_group_deleted_between_plan_and_task_has_its_slot_not_written_again() 
     assert exchange.task(found, 0, 0).visible == Marker(0, "q", "0/0")
 
 
-@pytest.mark.parametrize(
-    ("version", "state", "raised_by", "expected"),
-    [
-        (2, "CompleteCommit", 1, True), (2, "PrepareCommit", 1, True), (2, "CompleteCommit", 0, None),
-        (2, "CompleteCommit", 3, None), (1, "CompleteCommit", 0, True), (1, "PrepareCommit", 0, True),
-        (1, "CompleteCommit", 1, None), (2, "CompleteAbort", 1, False), (2, "PrepareAbort", 1, False),
-        (2, "CompleteAbort", 0, None), (2, "CompleteAbort", 2, None), (1, "CompleteAbort", 1, False),
-        (1, "CompleteAbort", 0, False), (1, "CompleteAbort", 2, None), (2, "Empty", 1, None), (2, "Ongoing", 0, None),
-        (2, "Dead", 1, None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("version", "state", "raised_by", "expected"), [
+    (2, "CompleteCommit", 1, True), (2, "PrepareCommit", 1, True), (2, "CompleteCommit", 0, None),
+    (2, "CompleteCommit", 3, None), (1, "CompleteCommit", 0, True), (1, "PrepareCommit", 0, True),
+    (1, "CompleteCommit", 1, None), (2, "CompleteAbort", 1, False), (2, "PrepareAbort", 1, False),
+    (2, "CompleteAbort", 0, None), (2, "CompleteAbort", 2, None), (1, "CompleteAbort", 1, False),
+    (1, "CompleteAbort", 0, False), (1, "CompleteAbort", 2, None), (2, "Empty", 1, None), (2, "Ongoing", 0, None),
+    (2, "Dead", 1, None),
+])  # fmt: skip
 def test_what_a_state_proves_of_pinned_ids(version: int, state: str, raised_by: int, expected: bool | None) -> None:
     exchange = Exchange(version)
     decision = exchange.decision()

@@ -55,14 +55,11 @@ def test_names_of_a_sink_and_no_group_of_one_is_a_slot_of_another() -> None:
     assert not Names("a.b", "t").is_slot("axb.1")
 
 
-@pytest.mark.parametrize(
-    ("transactional_id", "is_slot"),
-    [
-        ("orders.0", True), ("orders.417", True), ("orders.driver", False), ("orders.", False), ("orders", False),
-        ("orders.1.0", False), ("my.orders.1", False), ("ordersX1", False), ("orders.-1", False), ("orders.1 ", False),
-        ("orders." + "1" * 5_000, False), ("orders.\u0663", False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("transactional_id", "is_slot"), [
+    ("orders.0", True), ("orders.417", True), ("orders.driver", False), ("orders.", False), ("orders", False),
+    ("orders.1.0", False), ("my.orders.1", False), ("ordersX1", False), ("orders.-1", False), ("orders.1 ", False),
+    ("orders." + "1" * 5_000, False), ("orders.\u0663", False),
+])  # fmt: skip
 def test_the_slots_of_a_sink_are_told_from_those_of_another(transactional_id: str, is_slot: bool) -> None:
     assert NAMES.is_slot(transactional_id) == is_slot
 
@@ -109,8 +106,7 @@ def test_topic_ids_print_as_in_kafkas_tools_and_code_without_ids_reads_them() ->
     (text,) = decision(Ids(1, 2), None, topics=("a", "b"), topic_ids={"a": ID, "b": ID}).texts()
     items = text.split("|")[6].split(",")
     topics = [item.removeprefix("@") for item in items if item.startswith("@")]
-    pins = items[: len(items) - len(topics)]
-    assert pins == ["1:2", "-"]
+    assert items[: len(items) - len(topics)] == ["1:2", "-"]
     # No broker has a topic of this name (Topic.LEGAL_CHARS), so that nobody is asked what it has open.
     assert topics == ["a", f"@{ID_TEXT}", "b", f"@{ID_TEXT}"]
 
@@ -143,14 +139,11 @@ def test_a_lost_fingerprint_is_told_by_its_digest_or_not_at_all() -> None:
     assert Marker.read("orders.0", 7, restored.text) == restored
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", "nonsense", "2|q|1:0|2|3|0/1|1:0", "1|q|1:0|2|3|1/2|1:0", "1|q|1:0|2|3|0/x|1:0",
-        # Found by fuzzing: a text of 24 characters had a billion groups asked for.
-        *(f"1|q|1:0|2|3|0/{parts}|1:0" for parts in (0, -1, 100_000, 9_999_999_999)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("text", [
+    "", "nonsense", "2|q|1:0|2|3|0/1|1:0", "1|q|1:0|2|3|1/2|1:0", "1|q|1:0|2|3|0/x|1:0",
+    # Found by fuzzing: a text of 24 characters had a billion groups asked for.
+    *(f"1|q|1:0|2|3|0/{parts}|1:0" for parts in (0, -1, 100_000, 9_999_999_999)),
+])  # fmt: skip
 def test_a_first_part_of_somebody_else_is_not_guessed_at(text: str) -> None:
     with pytest.raises(UnreadableState, match=r"orders\.decision"):
         Decision.parts("orders.decision", 1, text)
@@ -166,14 +159,11 @@ def test_parts_of_two_decisions_are_no_decision() -> None:
             Decision.read([*groups(one)[:1], ("orders.decision-1", offset, text)])
 
 
-@pytest.mark.parametrize(
-    "pins",
-    [
-        "x", "1:2,", "1:2,--", "12", "@t,1:2", "1:2,@t,1:3", f"1:2,@@{ID_TEXT}", "1:2,@t,@@", "1:2,@t,@@short",
-        f"1:2,@t,@@\u00e4{ID_TEXT[1:]}", f"1:2,@t,@@{ID_TEXT[:-1]}h", f"1:2,@t,@@{ID_TEXT},@@{ID_TEXT}",
-        "1:2,@~0123456", "1:2,@~0123456g", "1:2,@~01234567,@~01234567", "1:2,@t,@~01234567", "1:2~01234567",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("pins", [
+    "x", "1:2,", "1:2,--", "12", "@t,1:2", "1:2,@t,1:3", f"1:2,@@{ID_TEXT}", "1:2,@t,@@", "1:2,@t,@@short",
+    f"1:2,@t,@@\u00e4{ID_TEXT[1:]}", f"1:2,@t,@@{ID_TEXT[:-1]}h", f"1:2,@t,@@{ID_TEXT},@@{ID_TEXT}",
+    "1:2,@~0123456", "1:2,@~0123456g", "1:2,@~01234567,@~01234567", "1:2,@t,@~01234567", "1:2~01234567",
+])  # fmt: skip
 def test_pins_that_nobody_wrote(pins: str) -> None:
     with pytest.raises(UnreadableState):
         Decision.read([("orders.decision", 7, f"1|q|1:0|2|3|0/1|{pins}")])
@@ -210,8 +200,7 @@ def test_facts_arrive_as_they_were_sent_however_often(
         assert received == sent
         assert sent == received
         assert received.decision is not None
-        assert tuple(received.decision.pinned) == pinned
-        assert dict(received.markers) == markers
+        assert (tuple(received.decision.pinned), dict(received.markers)) == (pinned, markers)
         assert (received.visible, received.missing) == (sent.visible, sent.missing)
 
 
@@ -273,14 +262,11 @@ def test_names_are_kept_for_ever() -> None:
     assert spelled_name("s3://bucket/another") != spelled_name("s3://bucket/checkpoint")
 
 
-@pytest.mark.parametrize(
-    ("location", "folder"),
-    [
-        ("/data/checkpoint", "/data/checkpoint"), ("checkpoint", "checkpoint"),
-        ("file:/data/checkpoint", "/data/checkpoint"), ("file:///data/checkpoint", "/data/checkpoint"),
-        ("s3a://bucket/checkpoint", None), ("hdfs:///checkpoint", None), ("dbfs:/checkpoint", None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("location", "folder"), [
+    ("/data/checkpoint", "/data/checkpoint"), ("checkpoint", "checkpoint"),
+    ("file:/data/checkpoint", "/data/checkpoint"), ("file:///data/checkpoint", "/data/checkpoint"),
+    ("s3a://bucket/checkpoint", None), ("hdfs:///checkpoint", None), ("dbfs:/checkpoint", None),
+])  # fmt: skip
 def test_a_location_without_another_scheme_is_a_folder_of_this_host(location: str, folder: str | None) -> None:
     assert local_folder(location) == (None if folder is None else Path(folder))
 

@@ -74,10 +74,9 @@ def test_a_list_that_is_refused_is_not_an_empty_one() -> None:
         assert refused(operator, steps).api == "ListTransactions"
 
 
-@pytest.mark.parametrize(
-    ("name", "sink"),
-    [("orders.0", "orders"), ("orders.driver", "orders"), ("a.b.12", "a.b"), ("orders", None), ("orders.x", None)],
-)
+@pytest.mark.parametrize(("name", "sink"), [
+    ("orders.0", "orders"), ("orders.driver", "orders"), ("a.b.12", "a.b"), ("orders", None), ("orders.x", None),
+])  # fmt: skip
 def test_a_transactional_id_tells_its_sink(name: str, sink: str | None) -> None:
     assert open_transactions.sink_named(name) == sink
 
@@ -91,8 +90,7 @@ def test_what_is_prepared_is_open_and_looking_neither_waits_for_it_nor_changes_i
     assert [(each.transactional_id, each.slot, each.ids) for each in found.undecided] == [
         ("orders.0", 0, done[0].ids), ("orders.1", 1, done[1].ids)
     ]  # fmt: skip
-    held = [(each.topic, each.partition, each.start_offset) for each in found.open[1].holds]
-    assert held == [("t", 1, 0)]
+    assert [(each.topic, each.partition, each.start_offset) for each in found.open[1].holds] == [("t", 1, 0)]
     assert set(operator.asked) == {"ListTransactions", "DescribeTransactions", "DescribeProducers", "OffsetFetch"}
     operator.commit(facts, done)
     found = operator.describe_sink()
@@ -147,22 +145,18 @@ def test_sinks_with_something_open_are_told_by_the_form_of_ids() -> None:
 COMMITTED, UNKNOWN, NONE = "committed", "unknown", "does not hang"
 
 
-@pytest.mark.parametrize(
-    ("version", "state", "epoch", "expected"),
-    [
-        # The leader has epoch 5 open. Version 2 raises the epoch with the end of a transaction.
-        (2, "Ongoing", 5, NONE), (2, "PrepareCommit", 6, NONE), (2, "PrepareAbort", 6, NONE),
-        (2, "CompleteCommit", 6, COMMITTED), (2, "CompleteAbort", 6, UNKNOWN), (2, "CompleteCommit", 7, UNKNOWN),
-        (2, "Ongoing", 7, UNKNOWN), (2, "PrepareCommit", 7, UNKNOWN), (2, "Empty", 6, UNKNOWN),
-        # Begun after the coordinator was asked.
-        (2, "Empty", 5, NONE), (2, "CompleteCommit", 4, NONE), (1, "Ongoing", 5, NONE), (1, "PrepareCommit", 5, NONE),
-        (1, "CompleteCommit", 5, COMMITTED), (1, "CompleteAbort", 5, UNKNOWN), (1, "CompleteCommit", 6, UNKNOWN),
-        (1, "Empty", 5, NONE), (1, "Ongoing", 6, UNKNOWN),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("version", "state", "epoch", "expected"), [
+    # The leader has epoch 5 open. Version 2 raises the epoch with the end of a transaction.
+    (2, "Ongoing", 5, NONE), (2, "PrepareCommit", 6, NONE), (2, "PrepareAbort", 6, NONE),
+    (2, "CompleteCommit", 6, COMMITTED), (2, "CompleteAbort", 6, UNKNOWN), (2, "CompleteCommit", 7, UNKNOWN),
+    (2, "Ongoing", 7, UNKNOWN), (2, "PrepareCommit", 7, UNKNOWN), (2, "Empty", 6, UNKNOWN),
+    # Begun after the coordinator was asked.
+    (2, "Empty", 5, NONE), (2, "CompleteCommit", 4, NONE), (1, "Ongoing", 5, NONE), (1, "PrepareCommit", 5, NONE),
+    (1, "CompleteCommit", 5, COMMITTED), (1, "CompleteAbort", 5, UNKNOWN), (1, "CompleteCommit", 6, UNKNOWN),
+    (1, "Empty", 5, NONE), (1, "Ongoing", 6, UNKNOWN),
+])  # fmt: skip
 def test_what_leaders_have_open_and_coordinators_not_hangs(version: int, state: str, epoch: int, expected: str) -> None:
-    operator = Operator(version)
-    found = operator.seen_as(seen(description(state, Ids(77, epoch)), opened=Ids(77, 5)))
+    found = Operator(version).seen_as(seen(description(state, Ids(77, epoch)), opened=Ids(77, 5)))
     told = {COMMITTED: found.hanging, UNKNOWN: found.unknown, NONE: ()}[expected]
     assert [*found.hanging, *found.unknown] == list(told)
     assert [(each.topic, each.partition, each.transactional_id, each.start_offset) for each in told] == (
@@ -177,8 +171,7 @@ def test_a_sink_is_busy_whatever_characters_its_name_has(name: str, part: str) -
 
 
 def test_of_a_producer_that_is_no_sinks_nothing_hangs() -> None:
-    operator = Operator()
-    found = operator.seen_as(seen(description("Empty", Ids(77, 6)), opened=Ids(78, 5)))
+    found = Operator().seen_as(seen(description("Empty", Ids(77, 6)), opened=Ids(78, 5)))
     assert (found.hanging, found.unknown) == ((), ())
 
 
@@ -188,8 +181,7 @@ def test_a_marker_tells_of_what_was_pinned_whatever_the_slot_did_since(
     is_visible: bool, producer_id_is_spent: bool
 ) -> None:
     operator = Operator()
-    done = operator.decide()
-    ids = done[0].ids
+    ids = operator.decide()[0].ids
     if is_visible:
         operator.run(two_phase.finish(operator.sink, operator.decision()))
     else:
@@ -388,8 +380,7 @@ def test_wherever_it_stops_no_rows_seem_missing_and_an_abort_takes_none_away(ver
         assert found.missing == ()
         assert (found.decision is None) == found.is_forgotten
         exchange.run(two_phase.abort(exchange.sink, facts.generation))
-        assert exchange.kafka.visible == ROWS
-        assert exchange.kafka.holding_back() == []
+        assert (exchange.kafka.visible, exchange.kafka.holding_back()) == (ROWS, [])
         assert looked_at(exchange).missing == ()
         if carried_out < step:
             return

@@ -66,26 +66,23 @@ def standing(found: Facts, version: int, *, allowed: bool = False) -> object:
 LOST = replace(facts(5, {0: "a"}), unproved=(1,))
 
 
-@pytest.mark.parametrize(
-    ("found", "version", "expected"),
-    [
-        # the first, and a later one of which nothing is known
-        (NOTHING, 0, False), (NOTHING, 5, errors.StateExpired),
-        # a stream has the same name
-        (facts(9, WHOLE, query_id="another"), 0, errors.StateExpired),
-        (facts(9, WHOLE, query_id="another"), 5, errors.StateExpired),
-        # numbers may be left out
-        (facts(4, WHOLE), 5, False), (facts(4, WHOLE), 2**62, False),
-        # but none that is not whole is passed
-        (facts(4, {0: "a"}), 5, errors.CommittedDataMissing), (facts(4, {}), 9, errors.CommittedDataMissing),
-        # the last one again: whole, in part, not at all
-        (facts(5, WHOLE), 5, True), (facts(5, {0: "a"}), 5, False), (facts(5, {}), 5, False),
-        # one that was passed, whatever became of the last
-        (facts(5, WHOLE), 4, True), (facts(5, WHOLE), 0, True), (facts(5, {0: "a"}), 4, True),
-        # markers that are lost prove nothing by being gone
-        (LOST, 4, True), (LOST, 5, errors.MarkersLost), (LOST, 6, errors.MarkersLost),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("found", "version", "expected"), [
+    # the first, and a later one of which nothing is known
+    (NOTHING, 0, False), (NOTHING, 5, errors.StateExpired),
+    # a stream has the same name
+    (facts(9, WHOLE, query_id="another"), 0, errors.StateExpired),
+    (facts(9, WHOLE, query_id="another"), 5, errors.StateExpired),
+    # numbers may be left out
+    (facts(4, WHOLE), 5, False), (facts(4, WHOLE), 2**62, False),
+    # but none that is not whole is passed
+    (facts(4, {0: "a"}), 5, errors.CommittedDataMissing), (facts(4, {}), 9, errors.CommittedDataMissing),
+    # the last one again: whole, in part, not at all
+    (facts(5, WHOLE), 5, True), (facts(5, {0: "a"}), 5, False), (facts(5, {}), 5, False),
+    # one that was passed, whatever became of the last
+    (facts(5, WHOLE), 4, True), (facts(5, WHOLE), 0, True), (facts(5, {0: "a"}), 4, True),
+    # markers that are lost prove nothing by being gone
+    (LOST, 4, True), (LOST, 5, errors.MarkersLost), (LOST, 6, errors.MarkersLost),
+])  # fmt: skip
 def test_a_version_is_written_once_and_none_that_is_torn_is_passed(
     found: Facts, version: int, expected: object
 ) -> None:
@@ -107,21 +104,14 @@ def together(fingerprints: Iterable[str]) -> str:
     return "".join(sorted("".join(fingerprints)))
 
 
-@pytest.mark.parametrize(
-    ("found", "same", "others", "error"),
-    [
-        (
-            facts(5, WHOLE), [["a", "b"], ["b", "a"], ["", "ab"], ["ba", "", ""]],
-            [["a"], ["a", "c"], ["a", "b", "b"]], errors.NonDeterministicReplay,
-        ),
-        # of a digest other slots' rows cannot be told
-        (
-            facts(5, {0: "a", 1: digest_of("b")}), [["a", "b"]], [["b", "a"], ["a"], ["a", "b", ""], ["a", "x"]],
-            errors.FingerprintsLost,
-        ),
-        (facts(5, {0: "a", 1: FORGOTTEN}), [], [["a", "b"]], errors.FingerprintsLost),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("found", "same", "others", "error"), [
+    (facts(5, WHOLE), [["a", "b"], ["b", "a"], ["", "ab"], ["ba", "", ""]], [["a"], ["a", "c"], ["a", "b", "b"]],
+     errors.NonDeterministicReplay),
+    # of a digest other slots' rows cannot be told
+    (facts(5, {0: "a", 1: digest_of("b")}), [["a", "b"]], [["b", "a"], ["a"], ["a", "b", ""], ["a", "x"]],
+     errors.FingerprintsLost),
+    (facts(5, {0: "a", 1: FORGOTTEN}), [], [["a", "b"]], errors.FingerprintsLost),
+])  # fmt: skip
 def test_a_version_is_compared_as_a_whole_or_by_slots_if_markers_were_lost(
     found: Facts, same: list[list[str]], others: list[list[str]], error: type[Exception]
 ) -> None:
@@ -284,8 +274,7 @@ def test_a_slot_that_was_visible_earlier_is_known_whoever_answers_first(version:
     exchange = after_commit(2, version)
     found = exchange.run(two_phase.plan(exchange.sink))
     assert found.decision is not None
-    pinned = (None, *found.decision.pinned[1:])
-    found = replace(found, decision=replace(found.decision, pinned=pinned))
+    found = replace(found, decision=replace(found.decision, pinned=(None, *found.decision.pinned[1:])))
     # Of before its marker.
     exchange.kafka.stand_still(changes=2, reads=2)
     assert exchange.run(exchange.beginning(found)).visible == Marker(0, "q", "0/0")
@@ -359,8 +348,7 @@ def test_a_plan_ends_what_no_decision_names_in_the_way_of_its_version(version: i
 
 def test_a_plan_leaves_another_sinks_transactions_alone() -> None:
     exchange = Exchange()
-    other = replace(exchange.sink, names=Names("orders.2024", "pykafka-commits"))
-    mine, exchange.sink = exchange.sink, other
+    mine, exchange.sink = exchange.sink, replace(exchange.sink, names=Names("orders.2024", "pykafka-commits"))
     exchange.tasks(1)
     exchange.sink = mine
     exchange.run(two_phase.plan(mine))
@@ -389,16 +377,13 @@ def test_what_others_decided_and_aborted_is_not_shown_because_a_leader_has_it_op
     assert (exchange.asked["WriteTxnMarkers"], exchange.kafka.visible) == (0, [])
 
 
-@pytest.mark.parametrize(
-    ("slot", "ids", "is_decided"),
-    [
-        (0, Ids(7, 5), True), (0, Ids(7, 4), True),
-        (0, Ids(7, 6), False),  # of the slot's next run
-        (0, Ids(8, 5), False),  # with an id of its own, as all epochs of the other are spent or it has expired
-        (1, Ids(7, 5), False),  # was visible before
-        (2, Ids(7, 5), False),  # of more slots than there were
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("slot", "ids", "is_decided"), [
+    (0, Ids(7, 5), True), (0, Ids(7, 4), True),
+    (0, Ids(7, 6), False),  # of the slot's next run
+    (0, Ids(8, 5), False),  # with an id of its own, as all epochs of the other are spent or it has expired
+    (1, Ids(7, 5), False),  # was visible before
+    (2, Ids(7, 5), False),  # of more slots than there were
+])  # fmt: skip
 def test_a_decision_names_what_a_slot_had_open(slot: int, ids: Ids, is_decided: bool) -> None:
     decision = Decision(3, "q", GENERATION, 2, 0, (Ids(7, 5), None))
     (is_open,) = said_of(SINK.names.slot(slot), ids, "Ongoing").transactions
@@ -422,10 +407,9 @@ def test_a_driver_whose_transaction_was_aborted_is_told_by_whom(epochs_later: in
     assert exchange.kafka.visible == []
 
 
-@pytest.mark.parametrize(
-    ("producer_id", "epochs_before", "state", "code"),
-    [(0, 1, "CompleteCommit", 0), (1, 0, "Ongoing", 0), (0, 0, "Empty", 0), (None, 0, "", 105)],
-)
+@pytest.mark.parametrize(("producer_id", "epochs_before", "state", "code"), [
+    (0, 1, "CompleteCommit", 0), (1, 0, "Ongoing", 0), (0, 0, "Empty", 0), (None, 0, "", 105),
+])  # fmt: skip
 def test_a_slot_that_a_coordinator_describes_as_it_was_before_is_asked_about_again(
     producer_id: int | None, epochs_before: int, state: str, code: int
 ) -> None:
@@ -518,8 +502,7 @@ def test_a_driver_overtaken_between_its_decision_and_its_look_is_told(version: i
 def test_an_abort_leaves_nothing_open_that_is_undecided(version: int) -> None:
     exchange, found, done = after_tasks(2, version)
     exchange.run(two_phase.abort(exchange.sink, found.generation))
-    assert exchange.kafka.aborted == ["0/0", "0/1"]
-    assert exchange.kafka.holding_back() == []
+    assert (exchange.kafka.aborted, exchange.kafka.holding_back()) == (["0/0", "0/1"], [])
     # A task of that run which had not begun yet: its worker may live on for a while.
     with pytest.raises(errors.DriverFenced):
         exchange.task(found, 0, 2)
@@ -570,8 +553,7 @@ def test_an_attempt_that_writes_its_first_rows_during_the_abort_leaves_nothing_o
     listing = exchange.run_until(abort, lambda effects: isinstance(effects[-1], ToEveryBroker) and next(is_second))
     assert exchange.kafka.execute(rows).error_code == ErrorCode.NONE
     exchange.run(abort, listing)
-    assert exchange.kafka.holding_back() == []
-    assert exchange.kafka.aborted == ["late"]
+    assert (exchange.kafka.holding_back(), exchange.kafka.aborted) == ([], ["late"])
     assert exchange.kafka.execute(rows).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
@@ -625,13 +607,10 @@ def no_ids(code: int) -> apis.InitProducerIdResponse:
     return apis.InitProducerIdResponse(0, code, -1, -1)
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"transaction.max.timeout.ms": "30000"}, "'60000'; expected at most the brokers' .*timeout.ms, 30000[.]"),
-        ({}, "'60000'; expected at most .*brokers show its value only with the ACL CLUSTER DESCRIBE_CONFIGS[.]"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "words"), [
+    ({"transaction.max.timeout.ms": "30000"}, "'60000'; expected at most the brokers' .*timeout.ms, 30000[.]"),
+    ({}, "'60000'; expected at most .*brokers show its value only with the ACL CLUSTER DESCRIBE_CONFIGS[.]"),
+])  # fmt: skip
 def test_a_timeout_above_the_brokers_is_refused_at_the_start_with_both_numbers(
     settings: dict[str, str], words: str
 ) -> None:
@@ -643,10 +622,9 @@ def test_a_timeout_above_the_brokers_is_refused_at_the_start_with_both_numbers(
     assert exchange.asked == {"InitProducerId": 1}
 
 
-@pytest.mark.parametrize(
-    ("code", "error"),
-    [*((code, errors.TransactionRefused) for code in REFUSALS), *((code, errors.DriverFenced) for code in FENCES)],
-)
+@pytest.mark.parametrize(("code", "error"), [
+    *((code, errors.TransactionRefused) for code in REFUSALS), *((code, errors.DriverFenced) for code in FENCES),
+])  # fmt: skip
 def test_a_decision_that_is_refused_or_fenced_decides_nothing(code: int, error: type[errors.ExactlyOnceError]) -> None:
     exchange = Exchange(
         answer=instead(apis.TxnOffsetCommitRequest, apis.TxnOffsetCommitResponse(0, code), "orders.driver")

@@ -94,14 +94,11 @@ def away(ms: int, **more: bool) -> Contact:
     return Contact(began_ms=since_ms, away_since_ms=since_ms, **more)
 
 
-@pytest.mark.parametrize(
-    ("contact", "waited_ms"),
-    [
-        ({"is_refused": True, "is_unanswered": True}, FIRST_MS),
-        ({"is_unanswered": True}, FIRST_PATIENCE_MS),
-        ({}, FIRST_PATIENCE_MS),
-    ],
-)
+@pytest.mark.parametrize(("contact", "waited_ms"), [
+    ({"is_refused": True, "is_unanswered": True}, FIRST_MS),
+    ({"is_unanswered": True}, FIRST_PATIENCE_MS),
+    ({}, FIRST_PATIENCE_MS),
+])  # fmt: skip
 @pytest.mark.parametrize("has_batches", [True, False])
 def test_a_first_write_without_an_answer_fails_early(
     network: Live, contact: dict[str, bool], waited_ms: int, has_batches: bool
@@ -231,13 +228,10 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     return Opened(monkeypatch)
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "error", "words"),
-    [
-        (threading.Thread, "start", RuntimeError("can't start new thread"), "threads: a thread could not be started"),
-        (client, "wire", MemoryError(), "memory: an allocation failed"),
-    ],
-)
+@pytest.mark.parametrize(("owner", "name", "error", "words"), [
+    (threading.Thread, "start", RuntimeError("can't start new thread"), "threads: a thread could not be started"),
+    (client, "wire", MemoryError(), "memory: an allocation failed"),
+])  # fmt: skip
 def test_a_producer_without_a_thread_or_memory_leaves_no_socket(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: Exception, words: str
 ) -> None:
@@ -460,8 +454,7 @@ def test_a_full_pool_blocks_until_answers_come(network: Live) -> None:
 def test_answers_between_a_refusal_of_memory_and_the_wait_for_it_are_not_missed(
     network: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    producer = network.producer(buffer_memory=8_192, batch_size=1_024, max_block_ms=60_000)
-    write = producer.begin(topic="t")
+    write = network.producer(buffer_memory=8_192, batch_size=1_024, max_block_ms=60_000).begin(topic="t")
     network.hold()
     try_append = network.core.accumulator.try_append
 

@@ -81,10 +81,8 @@ def test_connections_share_the_tickets_of_a_keytab_in_memory(keytab: str) -> Non
     logins = made(gss, keytab=keytab, principal="app@R")
     for host in ("broker-1.example", "broker-2.example"):
         context = logins.login(host).context
-        assert context.step(b"") == (b"token", False)
-        assert context.step(b"answer") == (b"token", True)
-        assert context.wrap(b"choice") == b"choice"
-        assert context.unwrap(b"offer") == b"offer"
+        assert (context.step(b""), context.step(b"answer")) == ((b"token", False), (b"token", True))
+        assert (context.wrap(b"choice"), context.unwrap(b"offer")) == (b"choice", b"offer")
     (principal, first), (_, second) = gss.calls("credential")
     assert (principal, first) == ("app@R", second)
     assert first["client_keytab"] == f"FILE:{keytab}"
@@ -186,19 +184,16 @@ def test_every_status_has_a_reason_and_a_remedy(minor: int) -> None:
         assert failure.is_final is (minor - KRB5 not in {21, 33, 34, 155, 156})
 
 
-@pytest.mark.parametrize(
-    ("major", "minor", "said", "words"),
-    [
-        (FAILURE, KRB5 + 6, "words", "does not know this principal"),
-        (FAILURE, KRB5 + 7, "words", "kafka/broker-1.example"),
-        (FAILURE, KRB5 + 37, "words", "clocks"),
-        (FAILURE, NO_CACHE, "words", "'/app.keytab' has no key of this principal"),
-        (2 << 16, KRB5 + 134, "invalid; Malformed", "a principal is not valid"),
-        (9 << 16, 0, "Invalid token; Success", "is not Kerberos'"),
-        (FAILURE, 1, "Only this", "(Only this)"),
-        (FAILURE, 1, "Major; Success", "(Major)"),
-    ],
-)
+@pytest.mark.parametrize(("major", "minor", "said", "words"), [
+    (FAILURE, KRB5 + 6, "words", "does not know this principal"),
+    (FAILURE, KRB5 + 7, "words", "kafka/broker-1.example"),
+    (FAILURE, KRB5 + 37, "words", "clocks"),
+    (FAILURE, NO_CACHE, "words", "'/app.keytab' has no key of this principal"),
+    (2 << 16, KRB5 + 134, "invalid; Malformed", "a principal is not valid"),
+    (9 << 16, 0, "Invalid token; Success", "is not Kerberos'"),
+    (FAILURE, 1, "Only this", "(Only this)"),
+    (FAILURE, 1, "Major; Success", "(Major)"),
+])  # fmt: skip
 def test_facts_are_named(major: int, minor: int, said: str, words: str) -> None:
     assert words in read_status(major, minor, said, PLACE).reason
     assert "sasl.kerberos.principal.to.local.rules" in broker_refused(PLACE)

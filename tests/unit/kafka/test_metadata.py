@@ -47,8 +47,7 @@ def test_asks_only_once_something_is_wanted_then_at_once_then_when_old() -> None
     metadata = fresh()
     assert metadata.next_request_delay_ms(0) is None
     metadata.want([TOPIC], 0)
-    assert metadata.next_request_delay_ms(0) == 0
-    assert metadata.request((), 0).topics == (TOPIC,)
+    assert (metadata.next_request_delay_ms(0), metadata.request((), 0).topics) == (0, (TOPIC,))
     assert metadata.next_request_delay_ms(0) is None
     metadata.update(metadata_response([0, 1]), 50)
     for _ in range(2):
@@ -113,14 +112,11 @@ def test_what_is_wanted_is_fresh_when_it_is_known_and_not_old() -> None:
     metadata = fresh()
     assert metadata.want([TOPIC], 0) == 1
     metadata.request((), 0)
-    assert metadata.want([TOPIC], 0) == 1
-    assert metadata.answered == 0
+    assert (metadata.want([TOPIC], 0), metadata.answered) == (1, 0)
     metadata.update(metadata_response([0]), 0)
-    assert metadata.answered == 1
-    assert metadata.want([TOPIC], 9_999) == 0
+    assert (metadata.answered, metadata.want([TOPIC], 9_999)) == (1, 0)
     # Waiting for the request under way has not asked for another one.
-    assert metadata.next_request_delay_ms(0) == 10_000
-    assert metadata.want([TOPIC], 10_000) == 2
+    assert (metadata.next_request_delay_ms(0), metadata.want([TOPIC], 10_000)) == (10_000, 2)
     assert metadata.next_request_delay_ms(10_000) == 0
 
 
@@ -129,8 +125,7 @@ def test_an_answer_about_one_topic_makes_no_other_one_fresh() -> None:
     metadata.want_nothing()
     metadata.want(["other"], 9_000)
     ask(metadata, told("other"), 9_000)
-    assert metadata.want(["other"], 10_000) == 0
-    assert metadata.want([TOPIC], 10_000) == 3
+    assert (metadata.want(["other"], 10_000), metadata.want([TOPIC], 10_000)) == (0, 3)
     # Nor is one fresh that was denied.
     metadata = known(metadata_response([0]), DENIED)
     assert metadata.want([TOPIC], 1) == 3
@@ -166,8 +161,7 @@ def test_a_topic_that_is_idle_is_forgotten() -> None:
     metadata.want(["new"], 1)
     assert set(metadata.request((), MAX_IDLE_MS - 1).topics) == {"old", "bad", "new"}
     version = metadata.snapshot.version
-    assert metadata.request((), MAX_IDLE_MS).topics == ("new",)
-    assert set(metadata.snapshot.topics) == {"new"}
+    assert (metadata.request((), MAX_IDLE_MS).topics, set(metadata.snapshot.topics)) == (("new",), {"new"})
     assert (metadata.snapshot.errors, metadata.snapshot.version) == ({}, version + 1)
     metadata.update(told("new"), MAX_IDLE_MS)
     assert metadata.want(["old"], MAX_IDLE_MS + 1) != 0
@@ -229,17 +223,14 @@ def identified(leaders: Sequence[int], topic_id: int | None = None, leader_epoch
     return replace(answer, topics=(found,))
 
 
-@pytest.mark.parametrize(
-    ("answers", "leaders"),
-    [
-        pytest.param([([2, 2], 5), ([1, 1, 1], 4)], (2, 2, 1), id="a broker that lags behind does not bring it back"),
-        pytest.param([([2, 2], 5), DENIED, ([1, 1], 4)], (2, 2), id="nor if the topic was denied for a moment"),
-        pytest.param([([0, 1], -1), ([1, 0], -1)], (1, 0), id="without leader epochs the last answer counts"),
-        pytest.param([([0, 1], 0), ([0, 1, 2], 0), ([2, 1], 0)], (2, 1, 2), id="a topic grows and does not shrink"),
-        pytest.param([identified([0, 1, 2]), identified([0, 1])], (0, 1), id="without ids it may be another topic"),
-        pytest.param([([2, 2], 5), identified([0, 0], 9)], (0, 0), id="another topic begins anew"),
-    ],
-)
+@pytest.mark.parametrize(("answers", "leaders"), [
+    pytest.param([([2, 2], 5), ([1, 1, 1], 4)], (2, 2, 1), id="a broker that lags behind does not bring it back"),
+    pytest.param([([2, 2], 5), DENIED, ([1, 1], 4)], (2, 2), id="nor if the topic was denied for a moment"),
+    pytest.param([([0, 1], -1), ([1, 0], -1)], (1, 0), id="without leader epochs the last answer counts"),
+    pytest.param([([0, 1], 0), ([0, 1, 2], 0), ([2, 1], 0)], (2, 1, 2), id="a topic grows and does not shrink"),
+    pytest.param([identified([0, 1, 2]), identified([0, 1])], (0, 1), id="without ids it may be another topic"),
+    pytest.param([([2, 2], 5), identified([0, 0], 9)], (0, 0), id="another topic begins anew"),
+])  # fmt: skip
 def test_an_old_leader_does_not_come_back(answers: Sequence[Any], leaders: tuple[int, ...]) -> None:
     metadata = known()
     for answer in answers:

@@ -75,23 +75,20 @@ def test_a_lifetime_that_is_none(idp: Idp, lifetime: str) -> None:
         assert fetched(idp, (200, body(access_token=token))) == (token, found_s)
 
 
-@pytest.mark.parametrize(
-    ("status", "answer", "words", "tries"),
-    [
-        (401, body(error="invalid_client", error_description=CANARY), r"401 \(invalid_client\)", 1),
-        (400, body(error=CANARY), "answered 400", 1),
-        (400, CANARY.encode(), "answered 400", 1),
-        (302, b"", "answered 302", 1),
-        (503, CANARY.encode(), "answered 503", 2),
-        (200, body(token=CANARY), "no access_token", 1),
-        (200, body(access_token=f"{CANARY}\r\nX: y"), "no access_token", 1),
-        (200, body(access_token=f"{CANARY}\x01auth=Bearer other"), "no access_token", 1),
-        (200, body(access_token=["a"]), "no access_token", 1),
-        (200, b"[1]", "no access_token", 1),
-        (200, b"[" * 100_000, "no access_token", 1),
-        (200, b'{"access_token": "' + b"a" * oauth.MAX_ANSWER_BYTES, "no access_token", 1),
-    ],
-)
+@pytest.mark.parametrize(("status", "answer", "words", "tries"), [
+    (401, body(error="invalid_client", error_description=CANARY), r"401 \(invalid_client\)", 1),
+    (400, body(error=CANARY), "answered 400", 1),
+    (400, CANARY.encode(), "answered 400", 1),
+    (302, b"", "answered 302", 1),
+    (503, CANARY.encode(), "answered 503", 2),
+    (200, body(token=CANARY), "no access_token", 1),
+    (200, body(access_token=f"{CANARY}\r\nX: y"), "no access_token", 1),
+    (200, body(access_token=f"{CANARY}\x01auth=Bearer other"), "no access_token", 1),
+    (200, body(access_token=["a"]), "no access_token", 1),
+    (200, b"[1]", "no access_token", 1),
+    (200, b"[" * 100_000, "no access_token", 1),
+    (200, b'{"access_token": "' + b"a" * oauth.MAX_ANSWER_BYTES, "no access_token", 1),
+])  # fmt: skip
 def test_an_endpoint_that_gives_none(idp: Idp, status: int, answer: bytes, words: str, tries: int) -> None:
     with pytest.raises(TokenUnavailable, match=words) as failure:
         fetched(idp, (status, answer))
@@ -106,18 +103,14 @@ def test_an_endpoint_that_recovers_and_one_that_is_not_there(idp: Idp) -> None:
         fetched(Idp(url="http://127.0.0.1:1/token"))
 
 
-@pytest.mark.parametrize(
-    ("first", "byte"),
-    [
-        (b"", b"x"),
-        (b"HTTP/1.1 200 OK\r\nX: ", b"x"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\n", b""),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\nConnection: close\r\n\r\n", b" "),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
-        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
-    ],
-    ids=["a status", "headers", "nothing", "a body", "chunks", "continue"],
-)
+@pytest.mark.parametrize(("first", "byte"), [
+    (b"", b"x"),
+    (b"HTTP/1.1 200 OK\r\nX: ", b"x"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\n", b""),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\nConnection: close\r\n\r\n", b" "),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+    (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+], ids=["a status", "headers", "nothing", "a body", "chunks", "continue"])  # fmt: skip
 def test_an_endpoint_that_never_comes_to_an_end(first: bytes, byte: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte in less time than a `recv` waits for."""
     monkeypatch.setattr(oauth, "ATTEMPT_TIMEOUT_S", 0.4)
@@ -209,13 +202,10 @@ def test_a_token_is_there_whatever_our_clock_says(skew_s: int, fetches: int) -> 
     assert len(fetched) == fetches
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (RuntimeError(CANARY), "raised RuntimeError"),
-        *((each, "did not return") for each in (CANARY, (CANARY, "60"), (CANARY, 0), (f"{CANARY}\n", 60))),
-    ],
-)
+@pytest.mark.parametrize(("given", "words"), [
+    (RuntimeError(CANARY), "raised RuntimeError"),
+    *((each, "did not return") for each in (CANARY, (CANARY, "60"), (CANARY, 0), (f"{CANARY}\n", 60))),
+])  # fmt: skip
 def test_a_callable_that_gives_none(given: Any, words: str) -> None:
     def call() -> Any:
         if isinstance(given, Exception):

@@ -31,17 +31,14 @@ NAMED = Contact(began_ms=0)
 AS_ITS_OPTION_SAYS = None
 
 
-@pytest.mark.parametrize(
-    ("has_worked", "contact", "of_a_plan", "of_a_task"),
-    [
-        *((True, each, AS_ITS_OPTION_SAYS, AS_ITS_OPTION_SAYS) for each in (REFUSED, SILENT, TRYING, NAMED, REACHED)),
-        (False, REFUSED, FIRST_MS, FIRST_MS),
-        (False, SILENT, FIRST_MS, FIRST_PATIENCE_MS),
-        (False, TRYING, FIRST_PATIENCE_MS, FIRST_PATIENCE_MS),
-        (False, NAMED, FIRST_PATIENCE_MS, FIRST_PATIENCE_MS),
-        (False, REACHED, AS_ITS_OPTION_SAYS, AS_ITS_OPTION_SAYS),
-    ],
-)
+@pytest.mark.parametrize(("has_worked", "contact", "of_a_plan", "of_a_task"), [
+    *((True, each, AS_ITS_OPTION_SAYS, AS_ITS_OPTION_SAYS) for each in (REFUSED, SILENT, TRYING, NAMED, REACHED)),
+    (False, REFUSED, FIRST_MS, FIRST_MS),
+    (False, SILENT, FIRST_MS, FIRST_PATIENCE_MS),
+    (False, TRYING, FIRST_PATIENCE_MS, FIRST_PATIENCE_MS),
+    (False, NAMED, FIRST_PATIENCE_MS, FIRST_PATIENCE_MS),
+    (False, REACHED, AS_ITS_OPTION_SAYS, AS_ITS_OPTION_SAYS),
+])  # fmt: skip
 def test_what_has_worked_is_waited_for_and_what_never_has_fails_early(
     has_worked: bool, contact: Contact, of_a_plan: int | None, of_a_task: int | None
 ) -> None:

@@ -7,26 +7,20 @@ from unittest.mock import Mock
 
 import pytest
 
+import apis
 from kafka_sink import errors, kept
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.producer import sender
-from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
-from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import lease_producer
 from producer_core import Live, config, in_background, let_wait, rows
 from waiting import wait_until
 
-REFUSED = errors.AuthenticationFailed(broker="broker 0", mechanism="PLAIN", user="alice", reason="no")
 
-
-def commit(key: str) -> tuple[CoordinatorKind, str, EndTxnRequest]:
-    return CoordinatorKind.TRANSACTION, key, EndTxnRequest(key, 7, 0, committed=True, transaction_version=2)
+def commit(key: str) -> tuple[apis.CoordinatorKind, str, apis.EndTxnRequest]:
+    return apis.CoordinatorKind.TRANSACTION, key, apis.EndTxnRequest(key, 7, 0, committed=True, transaction_version=2)
 
 
 @pytest.fixture(autouse=True)
@@ -41,18 +35,17 @@ def test_coordinators_are_asked_and_found_once_for_all_tasks(network: Live) -> N
             (answer,) = producer.admin.ask_all([commit("s.0")])
             assert answer.error_code == ErrorCode.NONE  # type: ignore[union-attr]
             assert producer.admin.partitions(("t",)) == ((("t", 0),), ())
-    asked = [len(network.kafka.asked(each)) for each in (FindCoordinatorRequest, EndTxnRequest, InitProducerIdRequest)]
+    asked = [
+        len(network.kafka.asked(each))
+        for each in (apis.FindCoordinatorRequest, apis.EndTxnRequest, apis.InitProducerIdRequest)
+    ]
     assert asked == [1, 2, 0], "without rows none asks for a producer id"
 
 
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda admin: admin.topic_settings(["t"], ("retention.ms",)),
-        lambda admin: admin.ask_leaders([TopicPartition("t", 0)], DescribeProducersRequest),
-    ],
-    ids=["settings", "leaders"],
-)
+@pytest.mark.parametrize("ask", [
+    lambda admin: admin.topic_settings(["t"], ("retention.ms",)),
+    lambda admin: admin.ask_leaders([TopicPartition("t", 0)], apis.DescribeProducersRequest),
+], ids=["settings", "leaders"])  # fmt: skip
 def test_requests_count_for_what_a_broker_may_have_unanswered(
     network: Live, ask: Callable[[AdminClient], object]
 ) -> None:
@@ -79,29 +72,26 @@ def test_requests_count_for_what_a_broker_may_have_unanswered(
 @pytest.fixture
 def waiting(network: Live) -> tuple[Producer, threading.Thread, list[object]]:
     """A producer, and a thread that waits for an answer over its connections."""
-    network.kafka.held = {EndTxnRequest}
+    network.kafka.held = {apis.EndTxnRequest}
     producer = network.producer(linger_ms=0)
     thread, outcome = in_background(lambda: producer.admin.ask_all([commit("s.0")]))
-    wait_until(lambda: network.kafka.asked(EndTxnRequest), 30, "a request without an answer")
+    wait_until(lambda: network.kafka.asked(apis.EndTxnRequest), 30, "a request without an answer")
     return producer, thread, outcome
 
 
-@pytest.mark.parametrize(
-    ("how", "error"),
-    [
-        ("no retry helps", errors.AuthenticationFailed), ("rows are refused", errors.ProduceRejected),
-        ("closed", errors.ProducerClosed), ("a bug", errors.ProducerClosed),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("how", "error"), [
+    ("no retry helps", errors.AuthenticationFailed), ("rows are refused", errors.ProduceRejected),
+    ("closed", errors.ProducerClosed), ("a bug", errors.ProducerClosed),
+])  # fmt: skip
 def test_the_producers_end_ends_the_wait(
     waiting: Any, network: Live, monkeypatch: pytest.MonkeyPatch, how: str, error: type[Exception]
 ) -> None:
     producer, thread, outcome = waiting
     match how:
         case "no retry helps":
-            network.failure = REFUSED
+            network.failure = errors.AuthenticationFailed(broker="b", mechanism="PLAIN", user="alice", reason="no")
         case "rows are refused":
-            network.kafka.always(ProduceRequest, 87)
+            network.kafka.always(apis.ProduceRequest, 87)
             producer.begin(topic="t").append(rows(1))
         case "closed":
             producer.close()

@@ -115,15 +115,12 @@ def test_msk_iam_signs_where_connections_are_made(monkeypatch: pytest.MonkeyPatc
     assert token.decode() not in repr(begun) + begun.login.name
 
 
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({HANDLER: "com.example.IAMClientCallbackHandler"}, "does not run classes"),
-        ({HANDLER: f"{IAM}.IAMOAuthBearerLoginCallbackHandler"}, r"kafka\.sasl\.mechanism=AWS_MSK_IAM"),
-        ({"kafka.security.protocol": "SASL_PLAINTEXT"}, "AWS_MSK_IAM over SASL_PLAINTEXT"),
-        ({"kafka.sasl.mechanism": "OAUTHBEARER"}, "a login module of"),
-    ],
-)
+@pytest.mark.parametrize(("changed", "words"), [
+    ({HANDLER: "com.example.IAMClientCallbackHandler"}, "does not run classes"),
+    ({HANDLER: f"{IAM}.IAMOAuthBearerLoginCallbackHandler"}, r"kafka\.sasl\.mechanism=AWS_MSK_IAM"),
+    ({"kafka.security.protocol": "SASL_PLAINTEXT"}, "AWS_MSK_IAM over SASL_PLAINTEXT"),
+    ({"kafka.sasl.mechanism": "OAUTHBEARER"}, "a login module of"),
+])  # fmt: skip
 def test_msk_iam_goes_with_its_own_classes_and_over_tls(changed: dict[str, str], words: str) -> None:
     with pytest.raises(InvalidOption, match=words):
         sink_config({**SERVERS, **MSK_IAM, **changed})
@@ -161,17 +158,14 @@ MSK = "software.amazon.msk.auth.iam.IAMLoginModule"
 CANARY = "canary-4d2a"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        f'{PLAIN} required username="alice" password="hunter2";',
-        f"{PLAIN} required username='alice' password='hunter2' ;",
-        f"{PLAIN}   REQUIRED\n  username = alice // who\n  password=hunter2 /* what\n */ ; ",
-        f'{PLAIN} sufficient password="hunter2" username="alice";',
-        f'kafkashaded.{PLAIN} required username="alice" password="hunter2";',
-        f'{PLAIN} required username="\\141lice" password="h\\unter2";',
-    ],
-)
+@pytest.mark.parametrize("text", [
+    f'{PLAIN} required username="alice" password="hunter2";',
+    f"{PLAIN} required username='alice' password='hunter2' ;",
+    f"{PLAIN}   REQUIRED\n  username = alice // who\n  password=hunter2 /* what\n */ ; ",
+    f'{PLAIN} sufficient password="hunter2" username="alice";',
+    f'kafkashaded.{PLAIN} required username="alice" password="hunter2";',
+    f'{PLAIN} required username="\\141lice" password="h\\unter2";',
+])  # fmt: skip
 def test_one_login_in_many_writings(text: str) -> None:
     login = parse_jaas(text)
     assert login.mechanisms == ("PLAIN",)
@@ -199,40 +193,37 @@ def test_extensions_of_a_token() -> None:
     assert login.get(f"{EXTENSION}note") == "~!#, a\tb=c"
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "login module is none"),
-        (CANARY, "login module is none"),
-        (f'com.example.{CANARY} required password="{CANARY}";', "login module is none"),
-        (f'not{PLAIN} required password="{CANARY}";', "login module is none"),
-        ("com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true;", "keyTab is missing"),
-        (f'{MSK} required awsRoleSecretAccessKey="{CANARY}";', "awsRoleSecretAccessKey: the options hold no AWS keys"),
-        (f'{MSK} required awsRoleArn="a" awsRoleAccessKeyId="{CANARY}";', "no AWS keys"),
-        (f"{MSK} required awsMskRegionProvider={CANARY};", "AWS_REGION"),
-        (f"{MSK} required awsShouldUseFips=true;", "AWS_USE_FIPS_ENDPOINT"),
-        (f'{MSK} required awsRoleArn="a" awsAddDefaultProviders="true";', "awsAddDefaultProviders is not false"),
-        (f'{MSK} required awsRoleArn="a" awsProfileName="{CANARY}";', "use one of them"),
-        (f'{MSK} required aws{CANARY}="x";', "option number 1 is none of awsDebugCreds"),
-        (f'{PLAIN} username="{CANARY}" password="x";', "a flag"),
-        (f'{PLAIN} required username="{CANARY}"', "semicolon"),
-        (f'{PLAIN} required username="{CANARY};', "quote"),
-        (f'{PLAIN} required username="alice" password=;', "option number 2"),
-        (f'{PLAIN} required username="alice" {CANARY};', "option number 2"),
-        (f'{PLAIN} required username="alice" = "{CANARY}";', "option number 2"),
-        (f'{PLAIN} required username="alice" user_{CANARY}="x";', "option number 2 is none of password, username"),
-        (f'{PLAIN} required username="a"; {PLAIN} required password="{CANARY}";', "more than one"),
-        (f'{OAUTH} required unsecuredLoginStringClaim_sub="{CANARY}";', "option number 1 is none of clientId"),
-        (f'{PLAIN} required password="{CANARY * 10_000}";', "characters"),
-        (f'{OAUTH} required extension_auth="{CANARY}";', "extension_auth is the token's own place"),
-        (f'{OAUTH} required extension_="{CANARY}";', "the extension 'extension_' is not letters"),
-        (f'{OAUTH} required extension_lkc-1="{CANARY}";', "the extension 'extension_lkc-1' is not letters"),
-        (f'{OAUTH} required extension_\u00e9="{CANARY}";', "the extension 'extension_\u00e9' is not letters"),
-        (f'{OAUTH} required extension_tenant="{CANARY}\u00e9";', "the value of extension_tenant"),
-        (f'{OAUTH} required extension_tenant="{CANARY}\x01auth=Bearer x";', "the value of extension_tenant"),
-        (f'{OAUTH} required clientSecret="{CANARY}" extension_tenant="";', "the value of extension_tenant is empty"),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), [
+    ("", "login module is none"),
+    (CANARY, "login module is none"),
+    (f'com.example.{CANARY} required password="{CANARY}";', "login module is none"),
+    (f'not{PLAIN} required password="{CANARY}";', "login module is none"),
+    ("com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true;", "keyTab is missing"),
+    (f'{MSK} required awsRoleSecretAccessKey="{CANARY}";', "awsRoleSecretAccessKey: the options hold no AWS keys"),
+    (f'{MSK} required awsRoleArn="a" awsRoleAccessKeyId="{CANARY}";', "no AWS keys"),
+    (f"{MSK} required awsMskRegionProvider={CANARY};", "AWS_REGION"),
+    (f"{MSK} required awsShouldUseFips=true;", "AWS_USE_FIPS_ENDPOINT"),
+    (f'{MSK} required awsRoleArn="a" awsAddDefaultProviders="true";', "awsAddDefaultProviders is not false"),
+    (f'{MSK} required awsRoleArn="a" awsProfileName="{CANARY}";', "use one of them"),
+    (f'{MSK} required aws{CANARY}="x";', "option number 1 is none of awsDebugCreds"),
+    (f'{PLAIN} username="{CANARY}" password="x";', "a flag"),
+    (f'{PLAIN} required username="{CANARY}"', "semicolon"),
+    (f'{PLAIN} required username="{CANARY};', "quote"),
+    (f'{PLAIN} required username="alice" password=;', "option number 2"),
+    (f'{PLAIN} required username="alice" {CANARY};', "option number 2"),
+    (f'{PLAIN} required username="alice" = "{CANARY}";', "option number 2"),
+    (f'{PLAIN} required username="alice" user_{CANARY}="x";', "option number 2 is none of password, username"),
+    (f'{PLAIN} required username="a"; {PLAIN} required password="{CANARY}";', "more than one"),
+    (f'{OAUTH} required unsecuredLoginStringClaim_sub="{CANARY}";', "option number 1 is none of clientId"),
+    (f'{PLAIN} required password="{CANARY * 10_000}";', "characters"),
+    (f'{OAUTH} required extension_auth="{CANARY}";', "extension_auth is the token's own place"),
+    (f'{OAUTH} required extension_="{CANARY}";', "the extension 'extension_' is not letters"),
+    (f'{OAUTH} required extension_lkc-1="{CANARY}";', "the extension 'extension_lkc-1' is not letters"),
+    (f'{OAUTH} required extension_\u00e9="{CANARY}";', "the extension 'extension_\u00e9' is not letters"),
+    (f'{OAUTH} required extension_tenant="{CANARY}\u00e9";', "the value of extension_tenant"),
+    (f'{OAUTH} required extension_tenant="{CANARY}\x01auth=Bearer x";', "the value of extension_tenant"),
+    (f'{OAUTH} required clientSecret="{CANARY}" extension_tenant="";', "the value of extension_tenant is empty"),
+])  # fmt: skip
 def test_what_cannot_be_used_is_said_without_showing_it(text: str, words: str) -> None:
     with pytest.raises(JaasProblem, match=words) as problem:
         parse_jaas(text)
@@ -270,48 +261,39 @@ def read_kerberos(options: str, module: str = ORACLE) -> dict[str, str]:
 NO_MORE = "doNotPrompt=true debug=false useTicketCache=false refreshKrb5Config=true serviceName=kafka isInitiator=true"
 
 
-@pytest.mark.parametrize(
-    ("module", "options", "found"),
-    [
-        (ORACLE, f"useKeyTab=true {OF_KEYTAB}", KEYTAB),
-        (ORACLE, f"useKeyTab=TRUE storeKey=true {OF_KEYTAB} {NO_MORE}", {**KEYTAB, "serviceName": "kafka"}),
-        # Java looks into the cache first; the keytab does not expire.
-        (ORACLE, f"useTicketCache=true renewTGT=true useKeyTab=true {OF_KEYTAB}", KEYTAB),
-        (f"kafkashaded.{ORACLE}", "useTicketCache=true", {}),
-        (
-            ORACLE,
-            'useTicketCache=true ticketCache="/tmp/krb5cc_0" principal="app@R" doNotPrompt=true renewTGT=false',
-            {"ticketCache": "/tmp/krb5cc_0", "principal": "app@R"},
-        ),
-        (IBM, 'useKeytab="file:/k.keytab" principal="app/host@R" credsType=both', KEYTAB),
-        (IBM, 'credsType=initiator useCcache="file:/tmp/cc" renewable=true', {"ticketCache": "/tmp/cc"}),
-        (IBM, "useDefaultCcache=true serviceName=kafka", {"serviceName": "kafka"}),
-    ],
-)
+@pytest.mark.parametrize(("module", "options", "found"), [
+    (ORACLE, f"useKeyTab=true {OF_KEYTAB}", KEYTAB),
+    (ORACLE, f"useKeyTab=TRUE storeKey=true {OF_KEYTAB} {NO_MORE}", {**KEYTAB, "serviceName": "kafka"}),
+    # Java looks into the cache first; the keytab does not expire.
+    (ORACLE, f"useTicketCache=true renewTGT=true useKeyTab=true {OF_KEYTAB}", KEYTAB),
+    (f"kafkashaded.{ORACLE}", "useTicketCache=true", {}),
+    (ORACLE, 'useTicketCache=true ticketCache="/tmp/krb5cc_0" principal="app@R" doNotPrompt=true renewTGT=false',
+     {"ticketCache": "/tmp/krb5cc_0", "principal": "app@R"}),
+    (IBM, 'useKeytab="file:/k.keytab" principal="app/host@R" credsType=both', KEYTAB),
+    (IBM, 'credsType=initiator useCcache="file:/tmp/cc" renewable=true', {"ticketCache": "/tmp/cc"}),
+    (IBM, "useDefaultCcache=true serviceName=kafka", {"serviceName": "kafka"}),
+])  # fmt: skip
 def test_what_a_java_reads_is_read(module: str, options: str, found: dict[str, str]) -> None:
     assert read_kerberos(options, module) == found
 
 
-@pytest.mark.parametrize(
-    ("module", "options", "words"),
-    [
-        (ORACLE, "", "it names no Kerberos credentials; set useKeyTab=true"),
-        (ORACLE, "useKeyTab=false useTicketCache=false", "names no Kerberos credentials"),
-        (ORACLE, f'useKeyTab=true principal="{CANARY}"', "keyTab is missing"),
-        (ORACLE, f'useKeyTab=true keyTab="{CANARY}"', "principal is missing"),
-        (ORACLE, f'useKeyTab=true keyTab="{CANARY}" principal="*"', "is for servers"),
-        (ORACLE, f'keyTab="{CANARY}" useTicketCache=true', "only with useKeyTab=true"),
-        (ORACLE, f'ticketCache="{CANARY}" useKeyTab=true', "only with useTicketCache=true"),
-        (ORACLE, "useTicketCache=true renewTGT=true", "kinit -R"),
-        (ORACLE, "useTicketCache=true isInitiator=false", "isInitiator=false is for servers"),
-        (ORACLE, f"useTicketCache=true {CANARY}=true", "option number 2 is none of"),
-        (ORACLE, f"useTicketCache={CANARY}", "useTicketCache is neither true nor false"),
-        (IBM, f'useKeytab="{CANARY}" principal=a credsType=acceptor', "credsType=initiator"),
-        (IBM, "useDefaultKeytab=true principal=a", "useKeytab="),
-        (IBM, f'useKeyTab=true keyTab="{CANARY}"', "option number 1 is none of"),
-        (IBM, "credsType=initiator", "names no Kerberos credentials"),
-    ],
-)
+@pytest.mark.parametrize(("module", "options", "words"), [
+    (ORACLE, "", "it names no Kerberos credentials; set useKeyTab=true"),
+    (ORACLE, "useKeyTab=false useTicketCache=false", "names no Kerberos credentials"),
+    (ORACLE, f'useKeyTab=true principal="{CANARY}"', "keyTab is missing"),
+    (ORACLE, f'useKeyTab=true keyTab="{CANARY}"', "principal is missing"),
+    (ORACLE, f'useKeyTab=true keyTab="{CANARY}" principal="*"', "is for servers"),
+    (ORACLE, f'keyTab="{CANARY}" useTicketCache=true', "only with useKeyTab=true"),
+    (ORACLE, f'ticketCache="{CANARY}" useKeyTab=true', "only with useTicketCache=true"),
+    (ORACLE, "useTicketCache=true renewTGT=true", "kinit -R"),
+    (ORACLE, "useTicketCache=true isInitiator=false", "isInitiator=false is for servers"),
+    (ORACLE, f"useTicketCache=true {CANARY}=true", "option number 2 is none of"),
+    (ORACLE, f"useTicketCache={CANARY}", "useTicketCache is neither true nor false"),
+    (IBM, f'useKeytab="{CANARY}" principal=a credsType=acceptor', "credsType=initiator"),
+    (IBM, "useDefaultKeytab=true principal=a", "useKeytab="),
+    (IBM, f'useKeyTab=true keyTab="{CANARY}"', "option number 1 is none of"),
+    (IBM, "credsType=initiator", "names no Kerberos credentials"),
+])  # fmt: skip
 def test_what_kerberos_cannot_do_is_said_with_what_to_do(module: str, options: str, words: str) -> None:
     with pytest.raises(JaasProblem, match=words) as problem:
         read_kerberos(options, module)

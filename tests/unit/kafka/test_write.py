@@ -166,15 +166,12 @@ def test_the_largest_row_and_the_first_whose_partition_is_not_there_are_named() 
     assert "input, without a key: a row names partition 9" in str(error)
 
 
-@pytest.mark.parametrize(
-    ("topic", "columns", "row", "named"),
-    [
-        ("t", {"timestamp": pa.array([None, 5, -1], pa.timestamp("us"))}, 2, "t"),
-        (None, {"topic": pa.array(["t", None, "t"])}, 1, None),
-        (None, {"topic": pa.array(["t", "no topic", ""])}, 1, None),
-        (None, {"topic": pa.array(["t", "t", "u"]), "timestamp": pa.array([None, 5, -1], pa.timestamp("us"))}, 2, "u"),
-    ],
-)
+@pytest.mark.parametrize(("topic", "columns", "row", "named"), [
+    ("t", {"timestamp": pa.array([None, 5, -1], pa.timestamp("us"))}, 2, "t"),
+    (None, {"topic": pa.array(["t", None, "t"])}, 1, None),
+    (None, {"topic": pa.array(["t", "no topic", ""])}, 1, None),
+    (None, {"topic": pa.array(["t", "t", "u"]), "timestamp": pa.array([None, 5, -1], pa.timestamp("us"))}, 2, "u"),
+])  # fmt: skip
 def test_a_row_is_named_by_its_values(
     topic: str | None, columns: dict[str, pa.Array], row: int, named: str | None
 ) -> None:
@@ -276,8 +273,7 @@ def test_brokers_without_topic_ids_are_asked_at_the_end_whether_it_is_the_same(n
     write = network.producer().begin(topic="t")
     write.append(rows(1))
     first_id = str(network.kafka.topic_id)
-    assert write.topic_ids == {"t": first_id}
-    assert len(write.finish()) == 1
+    assert (write.topic_ids, len(write.finish())) == ({"t": first_id}, 1)
     write.append(rows(1))
     network.kafka.topic_id = uuid.uuid4()
     # Others would have refused the batch.

@@ -9,11 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 
+import apis
 from exchange import Exchange
 from kafka_sink import errors, kept
 from kafka_sink.commit import two_phase
@@ -25,18 +27,6 @@ from kafka_sink.doctor import first_aid
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.producer.runs import PackedRuns
 from kafka_sink.kafka.protocol.apis import describe_producers
-from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
-from kafka_sink.kafka.protocol.apis.delete_groups import DeletedGroup, DeleteGroupsRequest, DeleteGroupsResponse
-from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
-from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsRequest
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
-from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
-from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.options.config import given_options
 from kafka_sink.records.bad_rows import columns_for_fingerprint
@@ -63,7 +53,6 @@ VERSION_7 = BatchWrite("txnAppId:orders", 7, is_versioned=True)
 ONCE = BatchWrite("id", 0)
 PLAN = Plan(Sink(Names("sink", "commits"), 60_000, 2), Facts(Ids(9, 1), None, {}), allow_lost_state=False, batch=None)
 COMMIT_TOPIC = "pykafka-commits"
-TASK_CONF = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "0"}
 
 
 @pytest.fixture
@@ -92,7 +81,7 @@ def clients(kafka: ScriptedKafka, network: LiveNetwork, monkeypatch: pytest.Monk
 @pytest.fixture
 def task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """In a task of micro-batch 0 and of Spark partition 0. The conf it knows may be changed."""
-    conf = dict(TASK_CONF)
+    conf = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "0"}
     context = SimpleNamespace(partitionId=lambda: 0, attemptNumber=lambda: 2, stageId=int, _localProperties=conf)
     monkeypatch.setattr(TaskContext, "get", lambda: context)
     return conf
@@ -127,8 +116,8 @@ def store(exchange: Exchange, facts: Facts) -> None:
     offsets = {names.slot(slot): (marker.micro_batch_id, marker.text) for slot, marker in facts.markers.items()}
     offsets |= {names.decision(part): (decision.micro_batch_id, text) for part, text in enumerate(decision.texts())}
     for group_id, (offset, text) in offsets.items():
-        request = OffsetCommitRequest(group_id, COMMIT_TOPIC, PARTITION, offset, text)
-        exchange.kafka.execute(ToCoordinator(CoordinatorKind.GROUP, group_id, request))
+        request = apis.OffsetCommitRequest(group_id, COMMIT_TOPIC, PARTITION, offset, text)
+        exchange.kafka.execute(ToCoordinator(apis.CoordinatorKind.GROUP, group_id, request))
 
 
 def test_every_batch_write_has_a_name_and_transactions_of_its_own() -> None:
@@ -176,11 +165,11 @@ def test_a_plan_ends_where_brokers_lack_a_request_before_it_makes_anything(kafka
 def test_a_plan_makes_the_commit_topic_where_it_is_missing(kafka: ScriptedKafka) -> None:
     kafka.leaders = {("t", 0): 1}
     pickle.dumps(KafkaStreamWriter(NAMED))
-    ((_, request),) = kafka.asked(CreateTopicsRequest)
+    ((_, request),) = kafka.asked(apis.CreateTopicsRequest)
     assert (request.topic, request.partition_count) == (COMMIT_TOPIC, 2)
     # The next one finds it.
     pickle.dumps(KafkaStreamWriter(NAMED))
-    assert len(kafka.asked(CreateTopicsRequest)) == 1
+    assert len(kafka.asked(apis.CreateTopicsRequest)) == 1
 
 
 @pytest.mark.parametrize(("topics", "looked_at"), [
@@ -202,7 +191,7 @@ def test_a_run_looks_for_what_hangs_of_the_last_decision(
         store(exchange, decided)
     given = given_options({**WITHOUT_TOPIC, "transactionalIdPrefix": "orders"})
     assert plan_stream(given, None).facts.decision == decided.decision
-    asked = [each for _, request in kafka.asked(DescribeProducersRequest) for each in request.partitions]
+    asked = [each for _, request in kafka.asked(apis.DescribeProducersRequest) for each in request.partitions]
     assert sorted(asked) == sorted(looked_at)
 
 
@@ -224,9 +213,9 @@ def test_rows_that_are_visible_are_counted_and_their_topics_told(
     assert (counted.record_count, counted.partitions) == (2 * rows, ())
     assert counted.prepared.partitions == tuple(each for each in sorted(kafka.leaders) if each[0] in topics)
     assert set(counted.topic_ids) == set(topics)
-    assert kafka.asked(ProduceRequest) == []
+    assert kafka.asked(apis.ProduceRequest) == []
     # No producer id, which only rows need.
-    assert all(request.transactional_id for _, request in kafka.asked(InitProducerIdRequest))
+    assert all(request.transactional_id for _, request in kafka.asked(apis.InitProducerIdRequest))
 
 
 def test_task_and_commit_are_in_the_cluster_of_their_plan(
@@ -237,20 +226,20 @@ def test_task_and_commit_are_in_the_cluster_of_their_plan(
     (message,) = receipts(exchange, 1)
 
     # Between the begin of the slot's transaction and its rows. The connections end, and others are made.
-    def move(request: InitProducerIdRequest) -> int:
+    def move(request: apis.InitProducerIdRequest) -> int:
         kafka.cluster_id = "d"
         network.expect("c")
         return 0
 
-    kafka.script(InitProducerIdRequest, move)
+    kafka.script(apis.InitProducerIdRequest, move)
     for _ in range(2):
         with pytest.raises(errors.ClusterChanged):
             write_slot(message.plan, rows=[rows("x")])
-        assert len(kafka.asked(InitProducerIdRequest)) == 1
+        assert len(kafka.asked(apis.InitProducerIdRequest)) == 1
     with pytest.raises(errors.ClusterChanged, match="Whether the last request was carried out is unknown"):
         commit_micro_batch(GIVEN, [message])
-    assert len(kafka.asked(InitProducerIdRequest)) == 1
-    assert kafka.asked(ProduceRequest) == [] == kafka.asked(EndTxnRequest)
+    assert len(kafka.asked(apis.InitProducerIdRequest)) == 1
+    assert kafka.asked(apis.ProduceRequest) == [] == kafka.asked(apis.EndTxnRequest)
 
 
 def test_a_commit_goes_by_the_plan_that_the_first_message_brings(exchange: Exchange, kafka: ScriptedKafka) -> None:
@@ -292,7 +281,7 @@ def files_in(path: Path) -> list[Path]:
 def test_the_receipt_is_written_before_the_decision(exchange: Exchange, kafka: ScriptedKafka, tmp_path: Path) -> None:
     messages = with_proof(receipts(exchange), tmp_path)
     found: list[int] = []
-    kafka.always(TxnOffsetCommitRequest, lambda request: found.append(len(files_in(tmp_path))) or 0)
+    kafka.always(apis.TxnOffsetCommitRequest, lambda request: found.append(len(files_in(tmp_path))) or 0)
     KafkaStreamWriter(GIVEN).commit(messages, 0)
     assert found == [1]
     assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
@@ -300,14 +289,14 @@ def test_the_receipt_is_written_before_the_decision(exchange: Exchange, kafka: S
 
 def decides(kafka: ScriptedKafka) -> bool:
     """Whether it was asked for anything that a decision takes."""
-    return any(kafka.asked(api) for api in (TxnOffsetCommitRequest, EndTxnRequest))
+    return any(kafka.asked(api) for api in (apis.TxnOffsetCommitRequest, apis.EndTxnRequest))
 
 
 def test_nothing_is_decided_without_the_receipt(exchange: Exchange, kafka: ScriptedKafka, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(errors.ReceiptNotWritten) as failure:
         KafkaStreamWriter(GIVEN).commit(with_proof(receipts(exchange), tmp_path / "file"), 0)
-    assert len(kafka.asked(DescribeTransactionsRequest)) == 1
+    assert len(kafka.asked(apis.DescribeTransactionsRequest)) == 1
     assert not decides(kafka)
     assert "the micro-batch runs again and is written once" in str(failure.value)
 
@@ -368,32 +357,29 @@ def test_only_what_never_comes_again_deletes_its_groups_when_it_is_done(exchange
 
 def test_a_commit_that_did_not_find_all_rows_visible_deletes_nothing(exchange: Exchange, kafka: ScriptedKafka) -> None:
     # What the commit reads last.
-    kafka.held = {OffsetFetchRequest}
+    kafka.held = {apis.OffsetFetchRequest}
     with pytest.raises(errors.CoordinatorUnavailable):
         KafkaBatchWriter(GIVEN).commit(receipts(exchange, batch=ONCE))
-    assert kafka.asked(DeleteGroupsRequest) == []
-
-
-def defect(request: DeleteGroupsRequest) -> int:
-    raise MemoryError
+    assert kafka.asked(apis.DeleteGroupsRequest) == []
 
 
 DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize("answer", [
-    HANG_UP, lambda request: DeleteGroupsResponse(0, tuple(DeletedGroup(name, DENIED) for name in request.group_ids)),
-    defect,
+    HANG_UP,
+    lambda request: apis.DeleteGroupsResponse(0, tuple(apis.DeletedGroup(name, DENIED) for name in request.group_ids)),
+    Mock(side_effect=MemoryError),
 ])  # fmt: skip
 def test_groups_that_cannot_be_deleted_fail_no_write_and_start_no_look_at_hosts(
     exchange: Exchange, kafka: ScriptedKafka, clients: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture, answer: Any,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(first_aid, "look_at_hosts", lambda error, config: pytest.fail("looked"))
-    kafka.always(DeleteGroupsRequest, answer)
+    kafka.always(apis.DeleteGroupsRequest, answer)
     KafkaBatchWriter(GIVEN).commit(receipts(exchange, batch=ONCE))
     assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
-    assert kafka.asked(DeleteGroupsRequest) != []
+    assert kafka.asked(apis.DeleteGroupsRequest) != []
     assert kafka.now_ms <= FORGET_MS
     # The client is closed, as requests are under way.
     assert clients.closed
@@ -403,7 +389,7 @@ def test_groups_that_cannot_be_deleted_fail_no_write_and_start_no_look_at_hosts(
 def test_an_error_in_mid_commit_claims_no_invisible_or_doubled_rows(exchange: Exchange, kafka: ScriptedKafka) -> None:
     messages = receipts(exchange)
     # Who leads the partitions is asked behind the decision.
-    kafka.always(MetadataRequest, HANG_UP)
+    kafka.always(apis.MetadataRequest, HANG_UP)
     unknown = "Whether the last request was carried out is unknown"
     with pytest.raises(errors.BrokersUnreachable, match=unknown) as raised:
         KafkaStreamWriter(GIVEN).commit(messages, 0)
@@ -418,14 +404,14 @@ def test_errors_say_who_runs_the_write_again(
     exchange: Exchange, kafka: ScriptedKafka, task: dict[str, str], batch: BatchWrite | None, again: str
 ) -> None:
     first, second = receipts(exchange, batch=batch)
-    kafka.script(InitProducerIdRequest, InitProducerIdResponse(0, ErrorCode.PRODUCER_FENCED, -1, -1))
+    kafka.script(apis.InitProducerIdRequest, apis.InitProducerIdResponse(0, ErrorCode.PRODUCER_FENCED, -1, -1))
     with pytest.raises(errors.AttemptFenced, match=again) as fenced:
         write_slot(first.plan)
     assert fenced.value.write_kind is (errors.WriteKind.STREAM if batch is None else batch.kind)
     ids = first.prepared.ids
     begun = describe_producers.ActiveProducer(ids.producer_id, ids.producer_epoch, current_txn_start_offset=1)
     leader = describe_producers.ProducersOfPartition("t", 0, 0, None, (begun,))
-    kafka.always(DescribeProducersRequest, describe_producers.DescribeProducersResponse(0, (leader,)))
+    kafka.always(apis.DescribeProducersRequest, describe_producers.DescribeProducersResponse(0, (leader,)))
     behind = replace(first, prepared=replace(first.prepared, first_offsets={("t", 0): 2}))
     with pytest.raises(errors.AbortedRowsOpen, match=again):
         commit_micro_batch(GIVEN, [behind, second])
@@ -465,8 +451,7 @@ def test_an_abort_is_of_the_run_that_a_message_names_else_of_the_last_planned_he
     _, message = receipts(exchange)
     remember("another", Ids(9, 7))
     KafkaStreamWriter(NAMED | {"transactional_id_prefix": "another"}).abort([None, message], 0)
-    assert exchange.kafka.holding_back() == []
-    assert sorted(exchange.kafka.aborted) == ["0/0", "0/0", "0/1", "0/1"]
+    assert (exchange.kafka.holding_back(), sorted(exchange.kafka.aborted)) == ([], ["0/0", "0/0", "0/1", "0/1"])
 
 
 def test_a_streams_abort_is_not_of_another_query_that_has_its_prefix(
@@ -488,15 +473,14 @@ def test_a_batch_writes_abort_is_of_the_run_that_it_planned(exchange: Exchange) 
     exchange.task(planned_in(batch).facts, 0, 0)
     assert len(exchange.kafka.holding_back()) == 1
     batch.abort([None, None])
-    assert exchange.kafka.holding_back() == []
-    assert exchange.kafka.aborted == ["0/0"]
+    assert (exchange.kafka.holding_back(), exchange.kafka.aborted) == ([], ["0/0"])
 
 
 def test_an_abort_never_hides_the_error_that_made_it_necessary(
     exchange: Exchange, kafka: ScriptedKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     messages = receipts(exchange)
-    kafka.always(FindCoordinatorRequest, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    kafka.always(apis.FindCoordinatorRequest, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     KafkaStreamWriter(NAMED).abort(messages, 0)
     (record,) = caplog.records
     assert record.levelname == "WARNING"
@@ -504,12 +488,10 @@ def test_an_abort_never_hides_the_error_that_made_it_necessary(
         assert part in record.getMessage()
 
 
-ORDERS = Sink(Names("orders", "commits"), timeout_ms=60_000, transaction_version=2, is_versioned=True)
-
-
 def written(facts: Facts) -> Plan:
     """A plan of version 7 of orders, which was written before."""
-    return Plan(ORDERS, facts, False, VERSION_7, is_written=True)
+    sink = Sink(Names("orders", "commits"), 60_000, 2, is_versioned=True)
+    return Plan(sink, facts, False, VERSION_7, is_written=True)
 
 
 def rows(*values: str) -> pa.RecordBatch:
@@ -546,8 +528,7 @@ def test_a_sinks_first_plan_looks_how_long_brokers_remember(
     named = {**NAMED, "transaction_timeout_ms": 120_000}
     forgets_ids = {(1, "transactional.id.expiration.ms"): "604800000"}
     for minutes, words in (("10080", ""), ("1440", "StateExpired"), (None, "")):
-        forgets = {} if minutes is None else {(1, "offsets.retention.minutes"): minutes}
-        kafka.settings = forgets_ids | forgets
+        kafka.settings = forgets_ids | ({} if minutes is None else {(1, "offsets.retention.minutes"): minutes})
         caplog.clear()
         pickle.dumps(KafkaStreamWriter(named))
         assert words in caplog.text and bool(words) == bool(caplog.text)
@@ -637,7 +618,7 @@ def test_a_version_again_succeeds_and_says_that_it_wrote_nothing(
     (record,) = caplog.records
     assert record.levelname == "WARNING" and "it was written before" in record.getMessage()
     assert "txnVersion 7 of txnAppId 'orders' writes nothing (15 rows were read)" in record.getMessage()
-    asked = [each for _, request in kafka.asked(DescribeProducersRequest) for each in request.partitions]
+    asked = [each for _, request in kafka.asked(apis.DescribeProducersRequest) for each in request.partitions]
     assert asked == [("t", 0), ("t", 1)]
 
 

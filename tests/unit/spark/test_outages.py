@@ -30,7 +30,6 @@ from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
 from scripted_reads import ScriptedLog, serve
 
 READ = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "startingOffsets": "earliest"}
-REFUSES = Contact(began_ms=0, away_since_ms=0, is_refused=True, is_unanswered=True)
 FIVE_MINUTES_MS = 300_000
 
 
@@ -48,7 +47,7 @@ def kafka() -> ScriptedKafka:
 @pytest.fixture(autouse=True)
 def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
     made = connect_clients(ScriptedNetwork(kafka), monkeypatch)
-    made.contacts = REFUSES
+    made.contacts = Contact(began_ms=0, away_since_ms=0, is_refused=True, is_unanswered=True)
     monkeypatch.setattr(stream_logs, "monotonic_ms", lambda: kafka.now_ms)
     monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
     return made

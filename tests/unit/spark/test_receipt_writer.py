@@ -179,8 +179,7 @@ def test_a_failure_that_a_second_does_not_change_is_not_waited_for(tmp_path: Pat
 
 
 def test_at_least_once_logs_it_and_goes_on(tmp_path: Path, fails: Any, caplog: pytest.LogCaptureFixture) -> None:
-    slept = fails(NO_SPACE, 99)
-    leave_receipt([message(tmp_path, 0, 10)], sleep=slept.append)
+    leave_receipt([message(tmp_path, 0, 10)], sleep=fails(NO_SPACE, 99).append)
     (said,) = caplog.messages
     for part in ("micro-batch 4", QUERY, str(file(tmp_path)), "no space left", "rows are in Kafka"):
         assert part in said

@@ -112,8 +112,7 @@ class Marked(Interceptor):
 
 def test_interceptors_travel_with_the_class_and_each_write_has_its_own() -> None:
     """As Spark sends it: the class by cloudpickle to the process that plans, the writer from there to each task."""
-    sent = source_with((Marked("a"), Marked("b")))
-    planned = pickle.loads(cloudpickle.dumps(sent))(OPTIONS)
+    planned = pickle.loads(cloudpickle.dumps(source_with((Marked("a"), Marked("b")))))(OPTIONS)
     assert planned.name() == "pykafka"
     for make in (planned.writer, planned.streamWriter):
         writer = cloudpickle.dumps(make(schema=VALUE, overwrite=False))

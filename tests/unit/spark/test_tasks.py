@@ -12,6 +12,7 @@ import pytest
 from kafka.record import MemoryRecords
 from pyspark import TaskContext
 
+import apis
 from exactly_once_runs import QUERY_ID, in_task, plan
 from exchange import Exchange
 from kafka_sink import errors, kept
@@ -19,14 +20,6 @@ from kafka_sink.commit.stream_name import spelled_name
 from kafka_sink.kafka.admin import driver
 from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
 from kafka_sink.kafka.producer.runs import PackedRuns
-from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
-from kafka_sink.kafka.protocol.apis.delete_groups import DeleteGroupsRequest
-from kafka_sink.kafka.protocol.apis.describe_configs import TopicConfigs, TopicConfigsRequest, TopicConfigsResponse
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.options.config import given_options
 from kafka_sink.records.row_identity import BATCH, NAMES, QUERY, SLOT
@@ -117,22 +110,21 @@ def test_rows_of_exactly_once_are_seen_when_they_are_committed_and_once(exchange
         writer = stream()
         before = list(exchange.kafka.visible)
         receipts = micro_batch(plan(writer), micro_batch_id)
-        assert exchange.kafka.visible == before
-        assert exchange.kafka.holding_back() == ["orders.0", "orders.1"]
+        assert (exchange.kafka.visible, exchange.kafka.holding_back()) == (before, ["orders.0", "orders.1"])
         assert [each.record_count for each in receipts] == [4, 1]
         writer.commit(receipts, micro_batch_id)
         assert exchange.kafka.holding_back() == []
         assert sorted(exchange.kafka.visible) == sorted([*before, *"abcde"])
     # Spark has not noted the commit of the last one, which runs again.
-    sent = len(kafka.asked(ProduceRequest))
+    sent = len(kafka.asked(apis.ProduceRequest))
     writer = stream()
     receipts = micro_batch(plan(writer), 1)
     assert [each.record_count for each in receipts] == [4, 1]
     writer.commit(receipts, 1)
-    assert (len(kafka.asked(ProduceRequest)), len(exchange.kafka.visible)) == (sent, 10)
+    assert (len(kafka.asked(apis.ProduceRequest)), len(exchange.kafka.visible)) == (sent, 10)
 
 
-@pytest.mark.parametrize("api", [InitProducerIdRequest, ProduceRequest, TxnOffsetCommitRequest])
+@pytest.mark.parametrize("api", [apis.InitProducerIdRequest, apis.ProduceRequest, apis.TxnOffsetCommitRequest])
 def test_connections_that_end_in_a_task_are_made_again(exchange: Exchange, kafka: ScriptedKafka, api: type) -> None:
     writer = stream(**{"kafka.retry.backoff.ms": "1"})
     planned = plan(writer)
@@ -170,36 +162,35 @@ def test_groups_of_another_cluster_are_not_deleted(exchange: Exchange, kafka: Sc
     planned = plan(batch())
     receipts = [written(planned, 0, ["a"])]
 
-    def move(request: EndTxnRequest) -> int:
+    def move(request: apis.EndTxnRequest) -> int:
         kafka.cluster_id = "d"
         return 0
 
-    kafka.always(EndTxnRequest, move)
+    kafka.always(apis.EndTxnRequest, move)
     planned.commit(receipts)
     assert exchange.kafka.visible == ["a"]
-    assert kafka.asked(DeleteGroupsRequest) == []
+    assert kafka.asked(apis.DeleteGroupsRequest) == []
 
 
-def small(request: TopicConfigsRequest) -> TopicConfigsResponse:
+def small(request: apis.TopicConfigsRequest) -> apis.TopicConfigsResponse:
     """Topics that take no row of more than 500 bytes; dead letters' topic does."""
     limits = ((topic, {} if topic == "letters" else {"max.message.bytes": "500"}) for topic in request.topics)
-    return TopicConfigsResponse(0, tuple(TopicConfigs(topic, 0, limit) for topic, limit in limits))
+    return apis.TopicConfigsResponse(0, tuple(apis.TopicConfigs(topic, 0, limit) for topic, limit in limits))
 
 
 def with_letters(kafka: ScriptedKafka) -> None:
     kafka.leaders["letters", 0] = 1
     kafka.topic_ids = {"letters": uuid.uuid4()}
-    kafka.always(TopicConfigsRequest, small)
+    kafka.always(apis.TopicConfigsRequest, small)
 
 
 @EVERY_WRITE
 def test_a_row_that_its_topic_does_not_take_is_bad(kafka: ScriptedKafka, kind: type, options: dict[str, str]) -> None:
-    kafka.always(TopicConfigsRequest, small)
-    planned = plan(kind(given_options(options | {"badRows": "drop"})))
-    receipt = written(planned, 0, ["a", "x" * 1_000, "b"])
+    kafka.always(apis.TopicConfigsRequest, small)
+    receipt = written(plan(kind(given_options(options | {"badRows": "drop"}))), 0, ["a", "x" * 1_000, "b"])
     assert receipt.bad_rows.dropped == receipt.statistics.dropped == {"RecordTooLarge": 1}
     assert sum(each.record_count for each in receipt.partitions) == 2
-    (asked,) = {request.topics for _, request in kafka.asked(TopicConfigsRequest)}
+    (asked,) = {request.topics for _, request in kafka.asked(apis.TopicConfigsRequest)}
     assert asked == ("t",)
 
 
@@ -213,14 +204,14 @@ def test_a_task_has_no_connections_beside_those_of_its_producer(
     monkeypatch.setattr(driver, "connect", lambda *given, **settings: pytest.fail("a client of its own"))
     receipt = written(planned, 0, ["a"], ["x" * 1_000, "b"])
     assert {each.topic: each.record_count for each in receipt.partitions} == {"t": 2, "letters": 1}
-    assert bool(kafka.asked(TxnOffsetCommitRequest)) == (options is EXACTLY_ONCE)
+    assert bool(kafka.asked(apis.TxnOffsetCommitRequest)) == (options is EXACTLY_ONCE)
 
 
 @EVERY_WRITE
 def test_a_commit_refuses_too_many_bad_rows_of_all_tasks(
     exchange: Exchange, kafka: ScriptedKafka, kind: type, options: dict[str, str]
 ) -> None:
-    kafka.always(TopicConfigsRequest, small)
+    kafka.always(apis.TopicConfigsRequest, small)
     planned = plan(kind(given_options(options | {"badRows": "drop", "maxBadRows": "1"})))
     receipts = [written(planned, slot, ["a", "x" * 1_000]) for slot in range(2)]
     said = "all other rows of the write are in Kafka", "no row of this attempt is visible"
@@ -234,11 +225,11 @@ def keep_what_is_sent(kafka: ScriptedKafka) -> list[bytes]:
     """The record batches, from now on."""
     sent: list[bytes] = []
 
-    def keep(request: ProduceRequest) -> int:
+    def keep(request: apis.ProduceRequest) -> int:
         sent.extend(bytes(part.records) for part in request.partitions)
         return 0
 
-    kafka.always(ProduceRequest, keep)
+    kafka.always(apis.ProduceRequest, keep)
     return sent
 
 
@@ -262,9 +253,11 @@ def test_a_dead_letter_of_exactly_once_names_the_write_that_decides_about_it(kaf
 
 def test_names_and_timeout_of_the_options_are_those_of_the_transactions(kafka: ScriptedKafka) -> None:
     written(plan(stream(**{"commitTopic": "mine", "kafka.transaction.timeout.ms": "130000"})), 0, ["a"])
-    for api in (CreateTopicsRequest, TxnOffsetCommitRequest):
+    for api in (apis.CreateTopicsRequest, apis.TxnOffsetCommitRequest):
         assert {request.topic for _, request in kafka.asked(api)} == {"mine"}
-    begun = {(each.transactional_id, each.transaction_timeout_ms) for _, each in kafka.asked(InitProducerIdRequest)}
+    begun = {
+        (each.transactional_id, each.transaction_timeout_ms) for _, each in kafka.asked(apis.InitProducerIdRequest)
+    }
     assert begun >= {("orders.driver", 130_000), ("orders.0", 130_000)}
 
 
@@ -329,7 +322,7 @@ def test_a_missing_topic_is_made_where_that_is_asked(kafka: ScriptedKafka, kind:
     name = f"new-{uuid.uuid4()}"
     receipt = written(plan(kind(given_options(options | {"topic": name, "createTopics": "true"}))), 0, ["a"])
     assert {each.topic for each in receipt.partitions} == {name}
-    assert name in {request.topic for _, request in kafka.asked(CreateTopicsRequest)}
+    assert name in {request.topic for _, request in kafka.asked(apis.CreateTopicsRequest)}
 
 
 def test_a_commit_is_told_where_rows_begin(kafka: ScriptedKafka) -> None:
@@ -359,11 +352,11 @@ def test_a_failed_task_leaves_no_marker_and_its_abort_nothing_open(exchange: Exc
     writer = stream()
     planned = plan(writer)
     first = written(planned, 0, ["a"])
-    kafka.always(ProduceRequest, ErrorCode.INVALID_RECORD)
-    markers = len(kafka.asked(TxnOffsetCommitRequest))
+    kafka.always(apis.ProduceRequest, ErrorCode.INVALID_RECORD)
+    markers = len(kafka.asked(apis.TxnOffsetCommitRequest))
     with pytest.raises(errors.ProduceRejected):
         written(planned, 1, ["b"])
-    assert len(kafka.asked(TxnOffsetCommitRequest)) == markers
+    assert len(kafka.asked(apis.TxnOffsetCommitRequest)) == markers
     writer.abort([first, None], 0)
     assert (exchange.kafka.visible, exchange.kafka.holding_back()) == ([], [])
 
@@ -375,8 +368,7 @@ def test_more_tasks_at_once_than_were_told_are_told_by_the_commit(
     planned = plan(kind(given_options(options | {"maxRowsPerSecond": "1000000", "rateTasks": "1"})))
     receipts = [written(planned, slot, ["a"]) for slot in range(2)]
     assert all(each.pace is not None and each.pace.rate_tasks == 1 for each in receipts)
-    at_once = [replace(each, pace=Pace(1, 0, 9)) for each in receipts]
-    planned.commit(at_once, *ids_of(kind))
+    planned.commit([replace(each, pace=Pace(1, 0, 9)) for each in receipts], *ids_of(kind))
     assert "2 tasks of this write wrote at once, and rateTasks is 1" in caplog.text
 
 
@@ -395,7 +387,7 @@ def test_a_guarantee_of_the_conf_alone_is_refused_by_tasks(
     monkeypatch.setattr(TaskContext, "get", lambda: context)
     with pytest.raises(errors.NotPlanned, match="deliveryGuarantee=exactly-once"):
         planned.write(batches(["a"]))
-    assert kafka.asked(ProduceRequest) == []
+    assert kafka.asked(apis.ProduceRequest) == []
 
 
 @pytest.mark.parametrize("left_out", ["kafka.bootstrap.servers", "transactionalIdPrefix"])
@@ -410,7 +402,7 @@ def test_an_abort_of_what_could_not_be_planned_is_silent(kafka: ScriptedKafka, l
 
 
 def test_a_plan_without_brokers_says_that_the_micro_batch_runs_again(kafka: ScriptedKafka) -> None:
-    kafka.always(MetadataRequest, HANG_UP)
+    kafka.always(apis.MetadataRequest, HANG_UP)
     with pytest.raises(errors.BrokersUnreachable, match="the micro-batch runs again and is written once"):
         plan(stream())
 
@@ -422,14 +414,13 @@ def test_a_stream_that_began_under_its_earlier_name_keeps_it(exchange: Exchange,
     before = stream(transactionalIdPrefix=earlier)
     before.commit([written(plan(before), 0, ["a"])], 0)
     now = KafkaStreamWriter(given_options(without("transactionalIdPrefix")), checkpoint=str(tmp_path))
-    receipt = written(plan(now), 0, ["a"])
-    assert (receipt.sink_name, exchange.kafka.visible) == (earlier, ["a"])
+    assert (written(plan(now), 0, ["a"]).sink_name, exchange.kafka.visible) == (earlier, ["a"])
 
 
 def test_a_commit_that_is_unknown_names_the_brokers_in_its_command(kafka: ScriptedKafka) -> None:
     planned = plan(batch())
     receipts = [written(planned, 0, ["a"])]
-    kafka.always(EndTxnRequest, HANG_UP)
+    kafka.always(apis.EndTxnRequest, HANG_UP)
     with pytest.raises(errors.CoordinatorUnavailable, match=r"repair --bootstrap-servers 127\.0\.0\.1:1 "):
         planned.commit(receipts)
 

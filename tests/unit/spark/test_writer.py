@@ -29,7 +29,6 @@ from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 TEXTS = {**SERVERS, "topic": "t"}
-CONFIG = sink_config(TEXTS)
 OPTIONS = given_options(TEXTS)
 
 
@@ -38,7 +37,7 @@ class Remembering:
 
     record_count = throttled_ms = 0
     left_with: type[BaseException] | None = None
-    expected, topic_ids, cluster_id = CONFIG.producer, {"t": "an id"}, "c"
+    expected, topic_ids, cluster_id = sink_config(TEXTS).producer, {"t": "an id"}, "c"
     topic: str | None = "t"
     runs, bad_rows, took = PackedRuns(), BadRowCounts(), WriteStatistics()
     keeps_runs, partitioner = False, ""

@@ -167,10 +167,9 @@ class TestAskLeaders:
         assert found == {A: apis.PartitionResult("a", 0, 31)}
         assert len(kafka.asked(apis.WriteTxnMarkersRequest)) == 2
 
-    @pytest.mark.parametrize(
-        ("leaders", "reason"),
-        [({A: 1, A1: -1}, "LEADER_NOT_AVAILABLE (error 5)"), ({A: 1, A1: 3}, REFUSED), ({A: 1, A1: 2}, "no answer")],
-    )
+    @pytest.mark.parametrize(("leaders", "reason"), [
+        ({A: 1, A1: -1}, "LEADER_NOT_AVAILABLE (error 5)"), ({A: 1, A1: 3}, REFUSED), ({A: 1, A1: 2}, "no answer"),
+    ])  # fmt: skip
     def test_gives_up_when_the_time_is_over(
         self, kafka: Kafka, client: AdminClient, leaders: dict[tuple[str, int], int], reason: str
     ) -> None:
@@ -236,13 +235,10 @@ class TestPartitionCount:
             request for _, request in kafka.received
         ]
 
-    @pytest.mark.parametrize(
-        ("code", "error", "words"),
-        [
-            (DENIED, errors.TopicAuthorizationFailed, "for principal User:ANONYMOUS"),
-            (INVALID_TOPIC, errors.TopicNameInvalid, "'t'"),
-        ],
-    )
+    @pytest.mark.parametrize(("code", "error", "words"), [
+        (DENIED, errors.TopicAuthorizationFailed, "for principal User:ANONYMOUS"),
+        (INVALID_TOPIC, errors.TopicNameInvalid, "'t'"),
+    ])  # fmt: skip
     def test_what_waiting_does_not_change_is_an_error_at_once(
         self, kafka: Kafka, network: Network, code: int, error: type[Exception], words: str
     ) -> None:
@@ -281,8 +277,7 @@ class TestPartitions:
     def test_of_topics_or_of_all_those_with_a_leader_and_those_without(self, kafka: Kafka, client: AdminClient) -> None:
         """Topics without a leader are not remembered."""
         kafka.leaders = {A: 2, A1: -1, B: 1}
-        assert client.partitions(("a",)) == ((A,), (A1,))
-        assert client.partitions(None) == ((A, B), (A1,))
+        assert (client.partitions(("a",)), client.partitions(None)) == (((A,), (A1,)), ((A, B), (A1,)))
         assert client.partitions(()) == ((), ())
         assert kafka.asked(apis.MetadataRequest)[-1] == (1, apis.MetadataRequest((), False))
         kafka.leaders[A1] = 2
@@ -506,27 +501,23 @@ class TestUnreachable:
         assert len(network.waits) == 1
 
 
-@pytest.mark.parametrize(
-    ("level", "spoken", "version"),
-    [
-        (2, (12, 5, 5), 2),
-        (3, (13, 6, 6), 2),
-        (1, (12, 5, 5), 1),
-        (None, (12, 5, 5), 1),
-        (2, (11, 5, 5), 1),
-        (2, (None, 5, 5), 1),
-        (2, (12, None, 5), 1),
-        (2, (12, 5, None), 1),
-    ],
-)
+@pytest.mark.parametrize(("level", "spoken", "version"), [
+    (2, (12, 5, 5), 2),
+    (3, (13, 6, 6), 2),
+    (1, (12, 5, 5), 1),
+    (None, (12, 5, 5), 1),
+    (2, (11, 5, 5), 1),
+    (2, (None, 5, 5), 1),
+    (2, (12, None, 5), 1),
+    (2, (12, 5, None), 1),
+])  # fmt: skip
 def test_the_transaction_version_is_2_where_all_of_it_is_spoken(
     kafka: Kafka, client: AdminClient, level: int | None, spoken: tuple[int | None, ...], version: int
 ) -> None:
     kafka.features = {"metadata.version": 27} if level is None else {"transaction.version": level}
     versions = dict(zip((apis.ProduceRequest, apis.EndTxnRequest, apis.TxnOffsetCommitRequest), spoken, strict=True))
     kafka.spoken = lambda request: versions[type(request)]
-    assert client.transaction_version() == version
-    assert client.finalized_features() == kafka.features
+    assert (client.transaction_version(), client.finalized_features()) == (version, kafka.features)
 
 
 class TestEnsureTopic:
@@ -599,16 +590,13 @@ class TestLease:
         assert leased(client_id="other") is not first
         assert not network.closed
 
-    @pytest.mark.parametrize(
-        "change",
-        [
-            pytest.param({"interruptions": 1}, id="its connections ended"),
-            pytest.param(
-                {"failure": errors.ClusterChanged(broker="b1:9092", expected="one", found="another")},
-                id="it failed meanwhile",
-            ),
-        ],
-    )
+    @pytest.mark.parametrize("change", [
+        pytest.param({"interruptions": 1}, id="its connections ended"),
+        pytest.param(
+            {"failure": errors.ClusterChanged(broker="b1:9092", expected="one", found="another")},
+            id="it failed meanwhile",
+        ),
+    ])  # fmt: skip
     def test_one_that_is_of_no_use_is_not_kept(self, network: Network, change: dict[str, Any]) -> None:
         first = leased()
         vars(network).update(change)

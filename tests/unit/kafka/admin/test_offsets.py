@@ -14,16 +14,12 @@ from kafka_sink.kafka.admin.log_ends import Logs, Topics, epoch_ends, log_ends
 from kafka_sink.kafka.admin.offsets import list_offsets
 from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
-from kafka_sink.kafka.protocol.api import PartitionResult
-from kafka_sink.kafka.protocol.apis.find_coordinator import FindCoordinatorRequest
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.apis.offset_commit import ProgressCommitRequest, ProgressCommitResponse
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import once
 from kafka_sink.options.config import given_options, sink_config
 from kafka_sink.options.reading import READING, read_config
 from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork
-from scripted_reads import ScriptedLog, serve
+from scripted_reads import ScriptedLog, refused_offsets, serve
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 UNCOMMITTED, COMMITTED = IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED
@@ -43,7 +39,7 @@ def kafka(logs: dict[tuple[str, int], ScriptedLog]) -> ScriptedKafka:
     made = ScriptedKafka()
     serve(made, logs)
     made.leaders[Q], made.topic_ids["t"] = 2, uuid.UUID(int=1)
-    made.always(ProgressCommitRequest, committed())
+    made.always(apis.ProgressCommitRequest, committed())
     return made
 
 
@@ -53,22 +49,13 @@ def offsets(timestamps_ms: dict[TopicPartition, int], level: IsolationLevel = UN
         return {each: found.offset for each, found in list_offsets(client, timestamps_ms, level).items()}
 
 
-def refusal(code: int) -> Callable[[apis.ListOffsetsRequest], apis.ListOffsetsResponse]:
-    return lambda request: apis.ListOffsetsResponse(
-        0, tuple(apis.ListedOffset(each.topic, each.partition, code, -1, -1, -1) for each in request.asked)
-    )
-
-
-@pytest.mark.parametrize(
-    ("time_ms", "level", "expected"),
-    [
-        (apis.EARLIEST, UNCOMMITTED, {P: 3, Q: 0}),
-        (apis.LATEST, UNCOMMITTED, {P: 9, Q: 0}),
-        (apis.LATEST, COMMITTED, {P: 7, Q: 0}),
-        (150, UNCOMMITTED, {P: 8, Q: apis.NO_OFFSET}),
-        (150, COMMITTED, {P: apis.NO_OFFSET, Q: apis.NO_OFFSET}),
-    ],
-)
+@pytest.mark.parametrize(("time_ms", "level", "expected"), [
+    (apis.EARLIEST, UNCOMMITTED, {P: 3, Q: 0}),
+    (apis.LATEST, UNCOMMITTED, {P: 9, Q: 0}),
+    (apis.LATEST, COMMITTED, {P: 7, Q: 0}),
+    (150, UNCOMMITTED, {P: 8, Q: apis.NO_OFFSET}),
+    (150, COMMITTED, {P: apis.NO_OFFSET, Q: apis.NO_OFFSET}),
+])  # fmt: skip
 def test_each_partition_has_an_offset_or_none(
     time_ms: int, level: IsolationLevel, expected: dict[TopicPartition, int]
 ) -> None:
@@ -80,21 +67,21 @@ def test_each_partition_has_its_own_time_and_its_own_leader(kafka: ScriptedKafka
     assert [node_id for node_id, _ in kafka.asked(apis.ListOffsetsRequest)] == [1, 2]
 
 
-@pytest.mark.parametrize("trouble", [HANG_UP, refusal(NOT_LEADER), refusal(OFFLINE)])
+@pytest.mark.parametrize("trouble", [HANG_UP, refused_offsets(NOT_LEADER), refused_offsets(OFFLINE)])
 def test_trouble_that_passes_is_waited_out(kafka: ScriptedKafka, trouble: object) -> None:
     kafka.script(apis.ListOffsetsRequest, trouble, trouble)
     assert offsets({P: apis.EARLIEST}) == {P: 3}
 
 
 def test_trouble_that_stays_ends_in_time_and_is_named(kafka: ScriptedKafka) -> None:
-    kafka.always(apis.ListOffsetsRequest, refusal(NOT_LEADER))
+    kafka.always(apis.ListOffsetsRequest, refused_offsets(NOT_LEADER))
     with pytest.raises(LeaderUnavailable, match="NOT_LEADER_OR_FOLLOWER"):
         offsets({P: apis.EARLIEST})
     assert 9_000 <= kafka.now_ms <= 10_000
 
 
 def test_a_topic_that_is_gone_is_not_waited_for_as_a_leader_is(kafka: ScriptedKafka) -> None:
-    kafka.always(apis.ListOffsetsRequest, refusal(UNKNOWN))
+    kafka.always(apis.ListOffsetsRequest, refused_offsets(UNKNOWN))
     kafka.topic_codes["t"] = UNKNOWN
     with pytest.raises(TopicToReadMissing):
         offsets({P: apis.EARLIEST})
@@ -102,7 +89,7 @@ def test_a_topic_that_is_gone_is_not_waited_for_as_a_leader_is(kafka: ScriptedKa
 
 def test_a_missing_acl_is_an_error_at_once(kafka: ScriptedKafka, client: AdminClient) -> None:
     earlier = ends(client)
-    kafka.always(apis.ListOffsetsRequest, refusal(DENIED))
+    kafka.always(apis.ListOffsetsRequest, refused_offsets(DENIED))
     with pytest.raises(TopicAuthorizationFailed, match=r"READ.*principal User:ANONYMOUS") as failure:
         offsets({P: apis.EARLIEST})
     assert (failure.value.topic, kafka.now_ms) == ("t", 0)
@@ -134,8 +121,7 @@ def latest(found: Logs) -> dict[TopicPartition, int]:
 
 
 def test_the_first_answer(client: AdminClient) -> None:
-    assert latest(ends(client)) == {P: 9, Q: 0}
-    assert latest(ends(client, level=COMMITTED)) == {P: 7, Q: 0}
+    assert (latest(ends(client)), latest(ends(client, level=COMMITTED))) == ({P: 9, Q: 0}, {P: 7, Q: 0})
 
 
 def test_each_leader_is_asked_once_and_what_is_new_again(
@@ -145,7 +131,7 @@ def test_each_leader_is_asked_once_and_what_is_new_again(
     del kafka.received[:]
     assert latest(ends(client, earlier)) == {P: 9, Q: 0}
     assert sorted(node for node, _ in kafka.asked(apis.ListOffsetsRequest)) == [1, 2]
-    assert len(kafka.received) == len(kafka.asked(MetadataRequest)) + 2
+    assert len(kafka.received) == len(kafka.asked(apis.MetadataRequest)) + 2
     new = TopicPartition("t", 2)
     logs[new], kafka.leaders[new] = ScriptedLog(0, 7), 1
     del kafka.received[:]
@@ -218,10 +204,10 @@ def test_nobody_is_asked_where_no_epoch_ends_or_brokers_lack_the_request(
 OFFSETS = {P: 7, Q: 0, TopicPartition("u", 0): 9}
 
 
-def committed(code: int = 0, **of_topic: int) -> Callable[[ProgressCommitRequest], ProgressCommitResponse]:
+def committed(code: int = 0, **of_topic: int) -> Callable[[apis.ProgressCommitRequest], apis.ProgressCommitResponse]:
     """The same code for each partition, other than for those of the topics that are named."""
-    return lambda request: ProgressCommitResponse(
-        0, tuple(PartitionResult(*each, of_topic.get(each.topic, code)) for each in request.offsets)
+    return lambda request: apis.ProgressCommitResponse(
+        0, tuple(apis.PartitionResult(*each, of_topic.get(each.topic, code)) for each in request.offsets)
     )
 
 
@@ -240,25 +226,25 @@ def refused(**options: str) -> GroupCommitFailed:
 def test_one_request_to_the_coordinator_has_all_offsets(kafka: ScriptedKafka) -> None:
     kafka.coordinator = 2
     commit()
-    assert kafka.asked(ProgressCommitRequest) == [(2, ProgressCommitRequest("g", OFFSETS))]
+    assert kafka.asked(apis.ProgressCommitRequest) == [(2, apis.ProgressCommitRequest("g", OFFSETS))]
     assert kafka.now_ms == 0
 
 
 @pytest.mark.parametrize("trouble", [HANG_UP, committed(LOADING), committed(NOT_AVAILABLE)])
 def test_trouble_of_a_coordinator_that_passes_is_waited_out(kafka: ScriptedKafka, trouble: Any) -> None:
-    kafka.script(ProgressCommitRequest, trouble, trouble)
+    kafka.script(apis.ProgressCommitRequest, trouble, trouble)
     commit()
-    assert len(kafka.asked(ProgressCommitRequest)) == 3
+    assert len(kafka.asked(apis.ProgressCommitRequest)) == 3
 
 
 def test_a_coordinator_that_has_moved_is_found(kafka: ScriptedKafka) -> None:
-    def moved(request: ProgressCommitRequest) -> ProgressCommitResponse:
+    def moved(request: apis.ProgressCommitRequest) -> apis.ProgressCommitResponse:
         kafka.coordinator = 3
         return committed(NOT_COORDINATOR)(request)
 
-    kafka.script(ProgressCommitRequest, moved)
+    kafka.script(apis.ProgressCommitRequest, moved)
     commit()
-    assert [node_id for node_id, _ in kafka.asked(ProgressCommitRequest)] == [1, 3]
+    assert [node_id for node_id, _ in kafka.asked(apis.ProgressCommitRequest)] == [1, 3]
 
 
 @pytest.mark.parametrize("options", [{}, {"kafka_default_api_timeout_ms": "2000"}], ids=str)
@@ -270,47 +256,44 @@ def test_a_coordinator_that_does_not_answer_is_given_up_in_time(kafka: ScriptedK
 
 
 def test_a_coordinator_that_loads_for_long_is_given_up_in_time(kafka: ScriptedKafka) -> None:
-    kafka.always(ProgressCommitRequest, committed(LOADING))
+    kafka.always(apis.ProgressCommitRequest, committed(LOADING))
     error = refused()
     assert "COORDINATOR_LOAD_IN_PROGRESS" in error.reason and "__consumer_offsets" in error.remedy
     assert kafka.now_ms == COMMIT_PATIENCE_MS
 
 
-@pytest.mark.parametrize(
-    ("code", "remedy"),
-    [
-        *((code, "consumers are members") for code in (NO_MEMBER, REBALANCE)),
-        (DENIED, "ACL TOPIC t READ (it implies DESCRIBE) for principal User:ANONYMOUS"),
-        (GROUP_DENIED, "ACL GROUP g READ (it implies DESCRIBE) for principal User:ANONYMOUS"),
-        (UNKNOWN, "if topic t was deleted"),
-        (NO_GROUP, "share group"),
-        (TOO_LARGE, "max.message.bytes"),
-        (1234, "the log"),
-    ],
-)
+@pytest.mark.parametrize(("code", "remedy"), [
+    *((code, "consumers are members") for code in (NO_MEMBER, REBALANCE)),
+    (DENIED, "ACL TOPIC t READ (it implies DESCRIBE) for principal User:ANONYMOUS"),
+    (GROUP_DENIED, "ACL GROUP g READ (it implies DESCRIBE) for principal User:ANONYMOUS"),
+    (UNKNOWN, "if topic t was deleted"),
+    (NO_GROUP, "share group"),
+    (TOO_LARGE, "max.message.bytes"),
+    (1234, "the log"),
+])  # fmt: skip
 def test_a_refusal_says_at_once_what_to_do(kafka: ScriptedKafka, code: int, remedy: str) -> None:
-    kafka.always(ProgressCommitRequest, committed(code))
+    kafka.always(apis.ProgressCommitRequest, committed(code))
     error = refused()
     assert (remedy in error.remedy, f"(error {code}) for t-0 and 2 of 2 others" in error.reason) == (True, True)
-    assert (len(kafka.asked(ProgressCommitRequest)), kafka.now_ms) == (1, 0)
+    assert (len(kafka.asked(apis.ProgressCommitRequest)), kafka.now_ms) == (1, 0)
 
 
 def test_a_group_whose_coordinator_is_not_told_is_refused_at_once(kafka: ScriptedKafka) -> None:
-    kafka.always(FindCoordinatorRequest, GROUP_DENIED)
+    kafka.always(apis.FindCoordinatorRequest, GROUP_DENIED)
     error = refused()
     assert "GROUP_AUTHORIZATION_FAILED" in error.reason and "ACL GROUP g READ" in error.remedy
-    assert (kafka.asked(ProgressCommitRequest), kafka.now_ms) == ([], 0)
+    assert (kafka.asked(apis.ProgressCommitRequest), kafka.now_ms) == ([], 0)
 
 
 def test_the_topic_that_is_refused_is_the_one_that_is_named(kafka: ScriptedKafka) -> None:
-    kafka.always(ProgressCommitRequest, committed(u=DENIED))
+    kafka.always(apis.ProgressCommitRequest, committed(u=DENIED))
     error = refused()
     assert "TOPIC_AUTHORIZATION_FAILED (error 29) for u-0 and 0 of 2 others" in error.reason
     assert "ACL TOPIC u READ" in error.remedy
 
 
 def test_a_single_partition_has_no_others() -> None:
-    assert refusal_of("g", [PartitionResult("t", 0, 0)], None) is None
-    error = refusal_of("g", [PartitionResult("t", 0, GROUP_DENIED)], None)
+    assert refusal_of("g", [apis.PartitionResult("t", 0, 0)], None) is None
+    error = refusal_of("g", [apis.PartitionResult("t", 0, GROUP_DENIED)], None)
     assert error is not None and "for this principal" in error.remedy
     assert error.reason == "GROUP_AUTHORIZATION_FAILED (error 30) for t-0"

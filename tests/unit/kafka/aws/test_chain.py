@@ -264,6 +264,5 @@ def test_an_endpoint_that_does_not_answer_is_not_waited_for(container: Aws, monk
 def test_the_error_of_a_write_pickles_without_a_secret(aws: Aws) -> None:
     with pytest.raises(TokenUnavailable, match="AWS_MSK_IAM") as failure:
         signer(IamLogin(profile="none")).fetch()
-    again = pickle.loads(pickle.dumps(failure.value))
-    assert "ProfileNotFound" in str(again)
+    assert "ProfileNotFound" in str(pickle.loads(pickle.dumps(failure.value)))
     assert failure.value.__context__ is None

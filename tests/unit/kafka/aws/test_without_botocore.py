@@ -82,21 +82,18 @@ def test_a_signature_for_aws_has_our_time_however_wrong_it_is(skew_s: int) -> No
     assert (parse_qs(urlsplit(url).query)["X-Amz-Date"], lifetime_s) == ([moment(NOW_S + skew_s)], MAX_LIFETIME_S)
 
 
-@pytest.mark.parametrize(
-    ("host", "region"),
-    [
-        (MSK, "eu-west-1"),
-        ("B-1.DEMO.xxxxxx.c2.kafka.EU-WEST-1.amazonaws.com.", "eu-west-1"),
-        ("b-1-public.demo.xxxxxx.c2.kafka.us-gov-west-1.amazonaws.com", "us-gov-west-1"),
-        ("boot-abcdef.c1.kafka-serverless.us-east-1.amazonaws.com", "us-east-1"),
-        ("b-1.iam.demo.xxxxxx.c2.kafka.ap-southeast-2.amazonaws.com", "ap-southeast-2"),
-        ("b-1.demo.xxxxxx.c2.kafka.cn-north-1.amazonaws.com.cn", "cn-north-1"),
-        ("vpce-0a1b-us-east-1a.vpce-svc-0a1b.us-east-1.vpce.amazonaws.com", "us-east-1"),
-        # A cluster that is called like a region.
-        ("b-1.us-west-2.xxxxxx.c2.kafka.eu-west-1.amazonaws.com", "eu-west-1"),
-        *((host, None) for host in ("amazonaws.com", "b-1.eu-west-1.notamazonaws.com", *CUSTOM)),
-    ],
-)
+@pytest.mark.parametrize(("host", "region"), [
+    (MSK, "eu-west-1"),
+    ("B-1.DEMO.xxxxxx.c2.kafka.EU-WEST-1.amazonaws.com.", "eu-west-1"),
+    ("b-1-public.demo.xxxxxx.c2.kafka.us-gov-west-1.amazonaws.com", "us-gov-west-1"),
+    ("boot-abcdef.c1.kafka-serverless.us-east-1.amazonaws.com", "us-east-1"),
+    ("b-1.iam.demo.xxxxxx.c2.kafka.ap-southeast-2.amazonaws.com", "ap-southeast-2"),
+    ("b-1.demo.xxxxxx.c2.kafka.cn-north-1.amazonaws.com.cn", "cn-north-1"),
+    ("vpce-0a1b-us-east-1a.vpce-svc-0a1b.us-east-1.vpce.amazonaws.com", "us-east-1"),
+    # A cluster that is called like a region.
+    ("b-1.us-west-2.xxxxxx.c2.kafka.eu-west-1.amazonaws.com", "eu-west-1"),
+    *((host, None) for host in ("amazonaws.com", "b-1.eu-west-1.notamazonaws.com", *CUSTOM)),
+])  # fmt: skip
 def test_a_host_of_aws_shows_its_region(host: str, region: str | None) -> None:
     assert region_in(host) == region
 
@@ -201,17 +198,14 @@ def test_of_the_environment_until_they_expire(aws_home: dict[str, str], text: st
     assert found(aws_home | IN_ENVIRONMENT | {"AWS_CREDENTIAL_EXPIRATION": text}).remaining_s == 59.5
 
 
-@pytest.mark.parametrize(
-    ("login", "given", "words"),
-    [
-        # Half of the keys: a write as another user than the one that is half given would be a surprise.
-        (DEFAULT, {"AWS_ACCESS_KEY_ID": "AKENV"}, "no AWS_SECRET_ACCESS_KEY"),
-        (DEFAULT, {"AWS_SECRET_ACCESS_KEY": CANARY}, "no AWS_ACCESS_KEY_ID"),
-        (DEFAULT, IN_ENVIRONMENT | {"AWS_CREDENTIAL_EXPIRATION": "soon"}, "AWS_CREDENTIAL_EXPIRATION"),
-        (IamLogin(role_arn="arn"), IN_ENVIRONMENT, "awsRoleArn needs botocore"),
-        (DEFAULT, {"HOME": "/nonexistent"}, "neither the environment nor profile 'default' has keys"),
-    ],
-)
+@pytest.mark.parametrize(("login", "given", "words"), [
+    # Half of the keys: a write as another user than the one that is half given would be a surprise.
+    (DEFAULT, {"AWS_ACCESS_KEY_ID": "AKENV"}, "no AWS_SECRET_ACCESS_KEY"),
+    (DEFAULT, {"AWS_SECRET_ACCESS_KEY": CANARY}, "no AWS_ACCESS_KEY_ID"),
+    (DEFAULT, IN_ENVIRONMENT | {"AWS_CREDENTIAL_EXPIRATION": "soon"}, "AWS_CREDENTIAL_EXPIRATION"),
+    (IamLogin(role_arn="arn"), IN_ENVIRONMENT, "awsRoleArn needs botocore"),
+    (DEFAULT, {"HOME": "/nonexistent"}, "neither the environment nor profile 'default' has keys"),
+])  # fmt: skip
 def test_what_is_missing_is_named_and_no_profile_taken_instead(
     aws_home: dict[str, str], login: IamLogin, given: dict[str, str], words: str
 ) -> None:
@@ -243,18 +237,15 @@ def test_of_files_elsewhere(aws_home: dict[str, str], tmp_path: Path) -> None:
     assert "neither the environment nor profile 'default' has keys" in missing(aws_home).reason
 
 
-@pytest.mark.parametrize(
-    ("profile", "words"),
-    [
-        ("none", "'none' is in neither"),
-        # In the file of config this section is no profile.
-        ("half", "'half' is in neither"),
-        ("corp", "'corp' is in neither"),
-        ("role", "'role' has role_arn, which needs botocore"),
-        ("sso", "'sso' has sso_session, which needs botocore"),
-        ("process", "'process' has credential_process, which needs botocore"),
-    ],
-)
+@pytest.mark.parametrize(("profile", "words"), [
+    ("none", "'none' is in neither"),
+    # In the file of config this section is no profile.
+    ("half", "'half' is in neither"),
+    ("corp", "'corp' is in neither"),
+    ("role", "'role' has role_arn, which needs botocore"),
+    ("sso", "'sso' has sso_session, which needs botocore"),
+    ("process", "'process' has credential_process, which needs botocore"),
+])  # fmt: skip
 def test_a_profile_without_keys(aws_home: dict[str, str], profile: str, words: str) -> None:
     for error in (missing(aws_home, IamLogin(profile=profile)), missing(aws_home | {"AWS_PROFILE": profile})):
         assert words in error.reason

@@ -103,16 +103,13 @@ FIRST = (ABSENT, 0, 10)
 LATER = ABSENT_PATIENCE_MS + 10
 
 
-@pytest.mark.parametrize(
-    ("answers", "is_gone"),
-    [
-        pytest.param([FIRST, (ABSENT, LATER, LATER + 5)], True, id="twice"),
-        pytest.param([FIRST, (ABSENT, 50, 60), (ABSENT, LATER, LATER)], True, id="and once more"),
-        pytest.param([(ABSENT, 0, 90_000)], False, id="once, and late"),
-        pytest.param([FIRST, (ABSENT, LATER - 1, LATER + 60_000)], False, id="asked too early"),
-        pytest.param([FIRST, (THERE, 1_000, 1_001), (ABSENT, LATER, LATER)], False, id="seen in between"),
-    ],
-)
+@pytest.mark.parametrize(("answers", "is_gone"), [
+    pytest.param([FIRST, (ABSENT, LATER, LATER + 5)], True, id="twice"),
+    pytest.param([FIRST, (ABSENT, 50, 60), (ABSENT, LATER, LATER)], True, id="and once more"),
+    pytest.param([(ABSENT, 0, 90_000)], False, id="once, and late"),
+    pytest.param([FIRST, (ABSENT, LATER - 1, LATER + 60_000)], False, id="asked too early"),
+    pytest.param([FIRST, (THERE, 1_000, 1_001), (ABSENT, LATER, LATER)], False, id="seen in between"),
+])  # fmt: skip
 def test_when_it_is_gone(answers: list[Any], is_gone: bool) -> None:
     watch = TopicWatch(RANGE)
     *before, last = [watch.answered(*each) for each in answers]

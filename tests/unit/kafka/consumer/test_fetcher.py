@@ -292,8 +292,7 @@ class TestARange:
     def test_nothing_is_asked_after_a_failure(self, cluster: Cluster) -> None:
         failure = cluster.fails(TopicAuthorizationFailed, 29)
         assert (failure.topic, failure.operation) == ("orders", "READ")
-        assert cluster.fetcher.run_once(cluster.now_ms + 200_000) == 0
-        assert len(cluster.requests()) == 1
+        assert (cluster.fetcher.run_once(cluster.now_ms + 200_000), len(cluster.requests())) == (0, 1)
         assert cluster.fetcher.failure is failure
 
     def test_isolation_level_and_aborted_transactions(self, cluster: Cluster) -> None:
@@ -305,15 +304,11 @@ class TestARange:
         assert record_set.aborted_transactions == ((5, 100),)
         assert cluster.requests()[0].isolation_level is COMMITTED
 
-    @pytest.mark.parametrize(
-        ("response", "reason"),
-        [
-            (records(more=batch(100, 150)[:40]), "the answer has no whole batch"),
-            (records((80, 90)), "it ends before offset 91"),
-            (records((80, 99)), "it ends before offset 100"),
-        ],
-        ids=["cut", "before", "just before"],
-    )
+    @pytest.mark.parametrize(("response", "reason"), [
+        (records(more=batch(100, 150)[:40]), "the answer has no whole batch"),
+        (records((80, 90)), "it ends before offset 91"),
+        (records((80, 99)), "it ends before offset 100"),
+    ], ids=["cut", "before", "just before"])  # fmt: skip
     def test_an_answer_that_goes_no_further_is_damage(
         self, cluster: Cluster, response: apis.FetchResponse, reason: str
     ) -> None:
@@ -353,22 +348,18 @@ class TestErrors:
 
     def test_metadata_that_does_not_come_is_asked_for_again(self, cluster: Cluster) -> None:
         cluster.script(apis.MetadataRequest, HANG_UP, HANG_UP)
-        assert cluster.read(WHOLE) == ALL
-        assert len(cluster.requests(apis.MetadataRequest)) == 3
+        assert (cluster.read(WHOLE), len(cluster.requests(apis.MetadataRequest))) == (ALL, 3)
         assert cluster.network.known == {1, 2, 3}
 
-    @pytest.mark.parametrize(
-        ("before", "after", "metadata"),
-        [
-            pytest.param({"held": {apis.MetadataRequest}}, {"held": set()}, 1, id="metadata is asked for once"),
-            pytest.param({"connecting": {1, 2, 3}}, {"connecting": set()}, 0, id="metadata waits for a connection"),
-            pytest.param({"connecting": {1}}, {"connecting": set()}, 1, id="so does a fetch"),
-            pytest.param({"down": {1}, "last_error": REFUSED}, {"leader": 2}, 5, id="the leader is down"),
-            pytest.param(
-                {"leader_epoch": 6}, {"leader_epoch": 7}, 5, id="an older epoch than the range's is not believed"
-            ),
-        ],
-    )
+    @pytest.mark.parametrize(("before", "after", "metadata"), [
+        pytest.param({"held": {apis.MetadataRequest}}, {"held": set()}, 1, id="metadata is asked for once"),
+        pytest.param({"connecting": {1, 2, 3}}, {"connecting": set()}, 0, id="metadata waits for a connection"),
+        pytest.param({"connecting": {1}}, {"connecting": set()}, 1, id="so does a fetch"),
+        pytest.param({"down": {1}, "last_error": REFUSED}, {"leader": 2}, 5, id="the leader is down"),
+        pytest.param(
+            {"leader_epoch": 6}, {"leader_epoch": 7}, 5, id="an older epoch than the range's is not believed"
+        ),
+    ])  # fmt: skip
     def test_a_fetch_waits_for_what_it_needs(
         self, cluster: Cluster, before: dict[str, Any], after: dict[str, Any], metadata: int
     ) -> None:
@@ -389,17 +380,14 @@ class TestErrors:
         cluster.read(code, code, code, WHOLE)
         assert 0.8 * (100 + 200 + 400) <= cluster.now_ms - began_ms <= 1.2 * (100 + 200 + 400)
 
-    @pytest.mark.parametrize(
-        ("trouble", "problem"),
-        [
-            pytest.param({"topic_error": 17}, "INVALID_TOPIC_EXCEPTION (error 17)", id="of the topic"),
-            pytest.param({"down": {1}, "last_error": REFUSED}, f"Last: {REFUSED}.", id="down"),
-            pytest.param({"down": {1}}, "Last: broker 1 is not among the brokers of the cluster.", id="unknown"),
-            pytest.param({"down": {1, 2, 3}, "last_error": REFUSED}, f"Last: {REFUSED}.", id="all are down"),
-            pytest.param({"leader": -1}, "no leader", id="no leader"),
-            pytest.param({"leader_epoch": 6}, "brokers know leader epoch 6, older than 7 of the range", id="old epoch"),
-        ],
-    )
+    @pytest.mark.parametrize(("trouble", "problem"), [
+        pytest.param({"topic_error": 17}, "INVALID_TOPIC_EXCEPTION (error 17)", id="of the topic"),
+        pytest.param({"down": {1}, "last_error": REFUSED}, f"Last: {REFUSED}.", id="down"),
+        pytest.param({"down": {1}}, "Last: broker 1 is not among the brokers of the cluster.", id="unknown"),
+        pytest.param({"down": {1, 2, 3}, "last_error": REFUSED}, f"Last: {REFUSED}.", id="all are down"),
+        pytest.param({"leader": -1}, "no leader", id="no leader"),
+        pytest.param({"leader_epoch": 6}, "brokers know leader epoch 6, older than 7 of the range", id="old epoch"),
+    ])  # fmt: skip
     def test_what_stays_is_named(self, cluster: Cluster, trouble: dict[str, Any], problem: str) -> None:
         cluster.change(**trouble)
         assert problem in str(cluster.fails(KafkaSinkError))
@@ -481,15 +469,12 @@ class TestEpochs:
         ]
         assert cluster.requests()[0].leader_epoch == 9
 
-    @pytest.mark.parametrize(
-        ("epoch", "known", "asked"),
-        [
-            pytest.param(7, {"record_epoch": 4}, [], id="the leader of the plan has not changed"),
-            pytest.param(9, {"record_epoch": 4}, [(9, 4)], id="the leader of the time may have written nothing"),
-            pytest.param(1, {"leader_epoch": 0}, [(1, 0)], id="the first epoch is one, too"),
-            pytest.param(9, {"leader_epoch": -1}, [], id="an unknown epoch is not checked"),
-        ],
-    )
+    @pytest.mark.parametrize(("epoch", "known", "asked"), [
+        pytest.param(7, {"record_epoch": 4}, [], id="the leader of the plan has not changed"),
+        pytest.param(9, {"record_epoch": 4}, [(9, 4)], id="the leader of the time may have written nothing"),
+        pytest.param(1, {"leader_epoch": 0}, [(1, 0)], id="the first epoch is one, too"),
+        pytest.param(9, {"leader_epoch": -1}, [], id="an unknown epoch is not checked"),
+    ])  # fmt: skip
     def test_that_is_the_epoch_of_the_ranges_last_record(
         self, cluster: Cluster, epoch: int, known: dict[str, Any], asked: list[tuple[int, int]]
     ) -> None:
@@ -592,23 +577,18 @@ class TestEpochs:
 
     def test_a_broker_that_does_not_tell_does_not_stop_a_replica_from_being_read(self, cluster: Cluster) -> None:
         cluster.leader_epoch, cluster.spoken = 9, lambda request: None
-        assert cluster.read(nearer(2), WHOLE, client_rack="a") == ALL
-        assert cluster.nodes() == [1, 2]
+        assert (cluster.read(nearer(2), WHOLE, client_rack="a"), cluster.nodes()) == (ALL, [1, 2])
 
 
 GONE = [{"topic_id": OTHER}, {"topic_error": 3}]
-THERE = {"topic_id": ORDERS, "topic_error": 0}
 
 
 class TestTopics:
-    @pytest.mark.parametrize(
-        ("change", "partition", "cause"),
-        [
-            pytest.param({"topic_id": OTHER}, 2, LossCause.TOPIC_RECREATED, id="made again"),
-            pytest.param({"topic_error": 3}, 2, LossCause.TOPIC_DELETED, id="deleted"),
-            pytest.param({"topic_id": None}, 3, LossCause.TOPIC_DELETED, id="made again with fewer partitions, no ids"),
-        ],
-    )
+    @pytest.mark.parametrize(("change", "partition", "cause"), [
+        pytest.param({"topic_id": OTHER}, 2, LossCause.TOPIC_RECREATED, id="made again"),
+        pytest.param({"topic_error": 3}, 2, LossCause.TOPIC_DELETED, id="deleted"),
+        pytest.param({"topic_id": None}, 3, LossCause.TOPIC_DELETED, id="made again with fewer partitions, no ids"),
+    ])  # fmt: skip
     def test_made_again(self, cluster: Cluster, change: dict[str, Any], partition: int, cause: LossCause) -> None:
         """It is believed after a while."""
         cluster.change(**change)
@@ -645,7 +625,7 @@ class TestTopics:
         cluster.turn_until(apis.MetadataRequest, 2)
         answers = cluster.poll(0)
         cluster.now_ms += 60_000
-        cluster.change(**THERE)
+        cluster.change(topic_id=ORDERS, topic_error=0)
         cluster.fetcher.handle(answers, cluster.now_ms)
         assert cluster.go_on() == [(150, 200)]
 
@@ -704,8 +684,7 @@ class TestReplicas:
     @pytest.mark.parametrize("trouble", [1, 6, 9, HANG_UP])
     def test_in_trouble_the_leader_is_asked(self, cluster: Cluster, trouble: Any) -> None:
         """A replica that lags may know less than the leader: its out of range is no loss."""
-        assert cluster.read(nearer(2), trouble, WHOLE) == ALL
-        assert cluster.nodes() == [1, 2, 1]
+        assert (cluster.read(nearer(2), trouble, WHOLE), cluster.nodes()) == (ALL, [1, 2, 1])
         assert not cluster.requests(apis.ListOffsetsRequest)
 
     def test_a_replica_in_trouble_is_left_alone(self, cluster: Cluster) -> None:
@@ -763,16 +742,13 @@ class TestWaiting:
         assert 10_000 <= cluster.now_ms < 11_000
         assert {request.isolation_level for request in cluster.requests()} == {COMMITTED}
 
-    @pytest.mark.parametrize(
-        ("first", "then", "words", "changed"),
-        [
-            pytest.param(6, LAST_RECORDS_ARE_OPEN, AN_OPEN_TRANSACTION, OF_COMMITTED, id="an error that is over"),
-            # Its answer has no partition, and tells no end of the log.
-            pytest.param(LAST_RECORDS_ARE_OPEN, THROTTLED, AN_OPEN_TRANSACTION, OF_COMMITTED, id="a throttle"),
-            pytest.param(0, SHORT, "The partition ends at offset 100.", {}, id="a log that is short"),
-            pytest.param(NOTHING, NOTHING, "The partition ends at offset 0.", {"range_": replace(RANGE, first=0)}),
-        ],
-    )
+    @pytest.mark.parametrize(("first", "then", "words", "changed"), [
+        pytest.param(6, LAST_RECORDS_ARE_OPEN, AN_OPEN_TRANSACTION, OF_COMMITTED, id="an error that is over"),
+        # Its answer has no partition, and tells no end of the log.
+        pytest.param(LAST_RECORDS_ARE_OPEN, THROTTLED, AN_OPEN_TRANSACTION, OF_COMMITTED, id="a throttle"),
+        pytest.param(0, SHORT, "The partition ends at offset 100.", {}, id="a log that is short"),
+        pytest.param(NOTHING, NOTHING, "The partition ends at offset 0.", {"range_": replace(RANGE, first=0)}),
+    ])  # fmt: skip
     def test_nothing_else_hides_why(
         self, cluster: Cluster, first: Any, then: apis.FetchResponse, words: str, changed: dict[str, Any]
     ) -> None:
@@ -837,8 +813,7 @@ class TestWaiting:
 
     def test_a_range_may_take_longer_than_a_topic_is_remembered(self, cluster: Cluster) -> None:
         """Metadata forgets a topic that nobody used for max_idle_ms: a range uses its own until it ends."""
-        later = cluster.then(following(10), after_ms=200_000)
-        assert cluster.read(*[later] * 10)[-1] == (190, 200)
+        assert cluster.read(*[cluster.then(following(10), after_ms=200_000)] * 10)[-1] == (190, 200)
         assert all(request.topics == ("orders",) for request in cluster.requests(apis.MetadataRequest))
         assert len(cluster.requests(apis.MetadataRequest)) > 3
 

@@ -7,7 +7,7 @@ import itertools
 import random
 import uuid
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -214,16 +214,12 @@ def assert_told(found: Reading, expected: list[tuple[int, bytes]], what: str) ->
         assert found.is_damage or isinstance(found.error, FetchRefused), (what, found.error)
 
 
-def flips(count: int, field: str) -> Iterator[tuple[int, int, int]]:
-    return itertools.product(range(count), FIELDS[field], range(8))
-
-
 @pytest.mark.parametrize("level", list(IsolationLevel))
 @pytest.mark.parametrize("max_bytes", [1, 2_000, 1024 * 1024])
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_bit_of_a_log_that_fits_into_one_answer(field: str, max_bytes: int, level: IsolationLevel) -> None:
     made = batches([20] * 5)
-    for damage in flips(len(made), field):
+    for damage in itertools.product(range(len(made)), FIELDS[field], range(8)):
         if damage in UNSEEN:
             continue
         found = read(DamagedLog(made, [damage]), 0, 100, max_bytes=max_bytes, level=level)
@@ -262,9 +258,7 @@ def test_a_range_that_begins_and_ends_within_the_log(max_bytes: int) -> None:
 def test_an_offset_beyond_the_high_watermark_is_damage_only_if_a_later_answer_says_so() -> None:
     """A broker reads the high watermark before the records, so these may be newer."""
     made = batches([10] * 3)
-    kept = [made[0], made[2]]
-    log = DamagedLog(kept, high_watermarks=[10, 30])
-    found = read(log, 0, 30)
+    found = read(DamagedLog([made[0], made[2]], high_watermarks=[10, 30]), 0, 30)
     assert found.error is None
     assert found.values == [*rows(0, 10), *rows(20, 30)]
     found = read(DamagedLog(made[:2], [(1, 6, 0)], high_watermarks=[20]), 0, 20)
@@ -274,8 +268,7 @@ def test_an_offset_beyond_the_high_watermark_is_damage_only_if_a_later_answer_sa
 
 
 def test_a_log_without_gaps_takes_no_look() -> None:
-    made = batches([10] * 30)
-    found = read(DamagedLog(made), 5, 295, max_bytes=1)
+    found = read(DamagedLog(batches([10] * 30)), 5, 295, max_bytes=1)
     assert (found.error, found.values, found.fetches) == (None, rows(5, 295), 30)
 
 
@@ -296,8 +289,7 @@ def test_looks_are_small_and_few() -> None:
     """At a gap where two answers meet: one look for what is before it, and one for what is behind."""
     made = batches([10] * 30, value_bytes=300)
     log = DamagedLog([made[0], made[10], made[29]])
-    found = read(log, 0, 300, max_bytes=1)
-    assert found.error is None
+    assert read(log, 0, 300, max_bytes=1).error is None
     asked = [(request.offset, request.max_bytes) for request in log.asked]
     size = len(made[0]) + 61
     assert asked == [(0, 1), (10, 1), (9, size), (99, size), (110, 1), (109, size), (289, size)]
@@ -341,7 +333,6 @@ class EmptyBatches(DamagedLog):
 
 def test_empty_batches_are_no_record_that_a_task_has_waited_for() -> None:
     """Each is an answer, and the range has 2^40 offsets. Each answer here takes a second."""
-    log = EmptyBatches(batches([1], base_offset=2**40))
-    found = read(log, 0, 2**40, answer_ms=1_000)
+    found = read(EmptyBatches(batches([1], base_offset=2**40)), 0, 2**40, answer_ms=1_000)
     assert isinstance(found.error, ReadStalled)
     assert 115 < found.fetches < 125

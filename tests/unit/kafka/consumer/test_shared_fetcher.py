@@ -13,15 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import apis
 from kafka_sink.errors import FetchRefused, KafkaSinkError, OffsetsLost, ReadStalled, TopicAuthorizationFailed
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.consumer import shared_fetcher
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet
 from kafka_sink.kafka.consumer.shared_fetcher import SharedFetcher
 from kafka_sink.kafka.consumer.shared_requests import MOST_ANSWERS
-from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse, SharedFetchRequest, SharedFetchResponse
-from kafka_sink.kafka.protocol.apis.list_offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from record_sets import plain
 from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork
 from scripted_reads import READ_SETTINGS, readers_metadata
@@ -50,11 +48,11 @@ class Brokers(ScriptedKafka):
         self.network = ScriptedNetwork(self, last_error="")
         # The node and the partitions of each.
         self.fetches: list[tuple[int, list[int]]] = []
-        self.responses: list[FetchResponse] = []
+        self.responses: list[apis.FetchResponse] = []
 
     def answer(self, node_id: int, request: Any) -> Any:
-        parts = request.parts if isinstance(request, SharedFetchRequest) else (request,)
-        if node_id in self.down or not isinstance(parts[0], FetchRequest):
+        parts = request.parts if isinstance(request, apis.SharedFetchRequest) else (request,)
+        if node_id in self.down or not isinstance(parts[0], apis.FetchRequest):
             return super().answer(node_id, request)
         self.fetches.append((node_id, [each.partition for each in parts]))
         left, responses = request.max_bytes, []
@@ -65,16 +63,20 @@ class Brokers(ScriptedKafka):
             left = max(0, left - len(response.records))
             responses.append(response)
         self.responses += responses
-        return SharedFetchResponse(0, tuple(responses)) if isinstance(request, SharedFetchRequest) else responses[0]
+        return (
+            apis.SharedFetchResponse(0, tuple(responses))
+            if isinstance(request, apis.SharedFetchRequest)
+            else responses[0]
+        )
 
-    def _fetched(self, request: FetchRequest, limit: int, *, is_first: bool) -> Any:
+    def _fetched(self, request: apis.FetchRequest, limit: int, *, is_first: bool) -> Any:
         number, end = request.partition, self.ends[request.partition]
         if self.special[number]:
             special = self.special[number].pop(0)
             if callable(special):
                 special = special(request)
             if special is not None:
-                return FetchResponse(0, special) if isinstance(special, int) else special
+                return apis.FetchResponse(0, special) if isinstance(special, int) else special
         records = b""
         for base in range(request.offset // IN_A_BATCH * IN_A_BATCH, end, IN_A_BATCH):
             batch = bytes(plain(*[b"x" * RECORD_BYTES] * IN_A_BATCH, base_offset=base))
@@ -83,13 +85,15 @@ class Brokers(ScriptedKafka):
                 records += batch[: max(0, limit - len(records))] if records else b""
                 break
             records += batch
-        return FetchResponse(0, 0, end, end, self.starts[number], records=memoryview(records))
+        return apis.FetchResponse(0, 0, end, end, self.starts[number], records=memoryview(records))
 
     def _healthy(self, node_id: int, request: Any, code: int) -> Any:
-        if isinstance(request, ListOffsetsRequest):
+        if isinstance(request, apis.ListOffsetsRequest):
             (asked,) = request.asked
             offset = self.starts[asked.partition] if asked.timestamp_ms == -2 else self.ends[asked.partition]
-            return ListOffsetsResponse(0, (ListedOffset("t", asked.partition, code, -1, offset, self.leader_epoch),))
+            return apis.ListOffsetsResponse(
+                0, (apis.ListedOffset("t", asked.partition, code, -1, offset, self.leader_epoch),)
+            )
         return super()._healthy(node_id, request, code)
 
     def ranges(self) -> list[FetchRange]:
@@ -165,7 +169,7 @@ def test_small_partitions_of_a_leader_come_in_one_request() -> None:
     brokers = Brokers([5] * 200, nodes=2)
     Read(brokers, max_bytes=1 << 20).to_end().assert_whole()
     assert [(node, len(parts)) for node, parts in brokers.fetches] == [(1, 100), (2, 100)]
-    assert len(brokers.asked(MetadataRequest)) == 1
+    assert len(brokers.asked(apis.MetadataRequest)) == 1
 
 
 def test_no_request_names_partitions_that_do_not_fit() -> None:
@@ -200,7 +204,7 @@ def test_an_answer_that_had_no_room_is_no_sign_of_a_gap() -> None:
     read.fetcher._requests._expected_bytes = lambda request: 0  # type: ignore[method-assign]
     read.to_end().assert_whole()
     # A look at a gap, or a pause after an empty answer, would take other requests, or time.
-    assert {each.max_bytes for _, each in brokers.asked(FetchRequest)} <= {MAX_BYTES}
+    assert {each.max_bytes for _, each in brokers.asked(apis.FetchRequest)} <= {MAX_BYTES}
     assert brokers.now_ms == Brokers([1]).now_ms
 
 
@@ -219,8 +223,7 @@ def test_two_answers_of_each_leader_are_in_memory_however_many_partitions_there_
         for _ in range(5):
             read.turn()
             held = {*worked_on, *(each.sent for each in fetcher._ready), *fetcher._requests._under_way.values()}
-            by_node = Counter(each.node_id for each in held if each is not None)
-            most = max(most, *by_node.values(), 0)
+            most = max(most, *Counter(each.node_id for each in held if each is not None).values(), 0)
     read.assert_whole()
     assert most == MOST_ANSWERS
     assert all(len(response.records) <= MAX_BYTES for response in brokers.responses)
@@ -240,8 +243,7 @@ def test_the_next_answer_is_asked_for_while_the_caller_works() -> None:
 def test_ranges_of_one_partition_are_read_one_after_the_other() -> None:
     brokers = Brokers([50, 50])
     ranges = [FetchRange("t", ID, number, first, first + 25) for first in (0, 25) for number in (0, 1)]
-    read = Read(brokers, ranges).to_end()
-    read.assert_whole(ranges)
+    Read(brokers, ranges).to_end().assert_whole(ranges)
     assert all(len(parts) == len(set(parts)) for _, parts in brokers.fetches)
 
 
@@ -274,7 +276,7 @@ def test_what_one_partition_has_lost_is_told_of_it_and_the_others_are_whole() ->
 def test_a_leader_that_moves_for_one_partition_is_followed_by_it_alone() -> None:
     brokers = Brokers([50] * 4, nodes=2)
 
-    def move(request: FetchRequest) -> int:
+    def move(request: apis.FetchRequest) -> int:
         brokers.leaders["t", 2] = 2
         return NOT_LEADER
 
@@ -296,7 +298,7 @@ def test_a_broker_that_dies_is_waited_for_and_the_others_go_on() -> None:
 def test_a_partition_without_records_stalls_the_task_once_all_others_are_read() -> None:
     """Its limit counts from the last record of any of them, and no work of the caller."""
     brokers = Brokers([30] * 3)
-    brokers.special[1] = [FetchResponse(0, 0, 0, 0, 0)] * 10_000
+    brokers.special[1] = [apis.FetchResponse(0, 0, 0, 0, 0)] * 10_000
     read = Read(brokers, no_progress_ms=10_000)
     while len(read.sets) < 3:
         if read.take() is not None:
@@ -311,13 +313,13 @@ def test_a_partition_without_records_stalls_the_task_once_all_others_are_read() 
 def test_a_partition_without_records_does_not_keep_the_others_of_its_leader_waiting() -> None:
     """A broker waits for it only if the caller has nothing else to do."""
     brokers = Brokers([100] * 3)
-    brokers.special[1] = [FetchResponse(0, 0, 0, 0, 0)] * 10_000
+    brokers.special[1] = [apis.FetchResponse(0, 0, 0, 0, 0)] * 10_000
     read = Read(brokers, no_progress_ms=10_000)
     read.fails(ReadStalled)
     waits = [
         each.max_wait_ms
         for each in (request for _, request in brokers.received)
-        if isinstance(each, FetchRequest | SharedFetchRequest)
+        if isinstance(each, apis.FetchRequest | apis.SharedFetchRequest)
     ]
     assert sum(end - first for number, first, end in read.sets if number != 1) == 200
     assert 0 in waits
@@ -327,7 +329,7 @@ def test_a_partition_without_records_does_not_keep_the_others_of_its_leader_wait
 def test_a_partition_whose_records_are_hidden_is_not_crowded_out() -> None:
     """Slow storage: it is asked again after a pause, and not without an end."""
     brokers = Brokers([50] * 2)
-    brokers.special[0] = [FetchResponse(0, 0, 50, 50, 0)] * 10_000
+    brokers.special[0] = [apis.FetchResponse(0, 0, 50, 50, 0)] * 10_000
     assert Read(brokers, no_progress_ms=10_000).fails(ReadStalled).partition == 0
 
 
@@ -340,4 +342,4 @@ def test_a_topic_that_goes_is_lost_for_all_of_its_ranges() -> None:
         (number, LossCause.TOPIC_DELETED) for number in range(3)
     }
     # Once known, the topic's leaders are those of all ranges.
-    assert len(brokers.asked(MetadataRequest)) < 20
+    assert len(brokers.asked(apis.MetadataRequest)) < 20

@@ -114,8 +114,7 @@ class TestAdopted:
         key = world.open()
         early = world.send("early")
         world.client.update_brokers([AT_BOOT])
-        late = world.send("late", 7)
-        world.poll(Sent(key), Sent(key), Received(key, early + late))
+        world.poll(Sent(key), Sent(key), Received(key, early + world.send("late", 7)))
         figures = world.figures
         assert {node_id: node["request-total"] for node_id, node in figures.nodes.items()} == {-1: 3, 7: 1}
         for name in ("request-total", "response-total"):
@@ -195,8 +194,7 @@ class TestLeft:
         bootstrap = world.open()
         world.client.learn(Broker(7, "b7", 9092))
         broker = world.open(7)
-        assert world.transport.open == {bootstrap, broker}
-        assert world.client.least_loaded_node(world.now_ms) == -1
+        assert (world.transport.open, world.client.least_loaded_node(world.now_ms)) == ({bootstrap, broker}, -1)
         world.client.update_brokers(brokers(7))
         world.poll()
         assert world.transport.open == {broker}
@@ -442,19 +440,16 @@ OF_TLS = Disconnected(0, "it fails", TlsFailure("the handshake fails", "look", f
 WEB_SERVER = Received(0, b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
-@pytest.mark.parametrize(
-    ("events", "passes_ms", "refused", "unanswered"),
-    [
-        pytest.param([REFUSED], 0, True, True, id="refused"),
-        pytest.param([Connected(0), WEB_SERVER], 0, True, True, id="another kind of server"),
-        pytest.param([Connected(0), HUNG_UP], 0, False, True, id="a peer that hangs up"),
-        pytest.param([Connected(0)], 0, False, True, id="silence"),
-        pytest.param([Connected(0)], 60_000, False, True, id="silence for the whole request timeout"),
-        pytest.param([OF_TLS], 0, False, False, id="a handshake that fails"),
-        pytest.param([], 60_000, False, False, id="no connection in time"),
-        pytest.param([], 0, False, False, id="not yet"),
-    ],
-)
+@pytest.mark.parametrize(("events", "passes_ms", "refused", "unanswered"), [
+    pytest.param([REFUSED], 0, True, True, id="refused"),
+    pytest.param([Connected(0), WEB_SERVER], 0, True, True, id="another kind of server"),
+    pytest.param([Connected(0), HUNG_UP], 0, False, True, id="a peer that hangs up"),
+    pytest.param([Connected(0)], 0, False, True, id="silence"),
+    pytest.param([Connected(0)], 60_000, False, True, id="silence for the whole request timeout"),
+    pytest.param([OF_TLS], 0, False, False, id="a handshake that fails"),
+    pytest.param([], 60_000, False, False, id="no connection in time"),
+    pytest.param([], 0, False, False, id="not yet"),
+])  # fmt: skip
 def test_how_the_last_attempt_ended(events: list[Event], passes_ms: int, refused: bool, unanswered: bool) -> None:
     world = World()
     assert contact(world) == Contact()

@@ -14,14 +14,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+import apis
 from effort import examples
 from kafka_sink import errors
 from kafka_sink.errors.exhaustion import PATIENCE_MS
 from kafka_sink.kafka.net.network_client import MIN_SESSION_MS
 from kafka_sink.kafka.net.transport import Address, Connected, Disconnected, Event, Received, Sent, TlsFailure
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
-from kafka_sink.kafka.protocol.apis.metadata import Broker
-from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.gssapi import KerberosLogin
 from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE
@@ -215,14 +213,11 @@ class TestConnectFails:
         world.poll(Sent(0), Disconnected(0, "Connection reset by peer"))
         world.says("Connection reset by peer", "plaintext listener", "max.connections.per.ip")
 
-    @pytest.mark.parametrize(
-        ("bytes_", "words"),
-        [
-            (b"HTTP/1.1 400 Bad Request\r\n", "HTTP; check the port"),
-            (b"\x15\x03\x03\x00\x02\x02\x46", "TLS"),
-            (framed(0, b"\0"), "cut off"),
-        ],
-    )
+    @pytest.mark.parametrize(("bytes_", "words"), [
+        (b"HTTP/1.1 400 Bad Request\r\n", "HTTP; check the port"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "TLS"),
+        (framed(0, b"\0"), "cut off"),
+    ])  # fmt: skip
     def test_a_peer_that_is_no_broker(self, world: World, bytes_: bytes, words: str) -> None:
         # The backoff grows, or a port where something else listens would be knocked at without end.
         for _ in range(6):
@@ -259,7 +254,7 @@ class TestSend:
 
     def test_a_version_that_is_not_shared(self, world: World) -> None:
         key = world.open(ranges={PRODUCE: (0, 6), METADATA: (0, 13), END_TXN: (0, 4)})
-        of_version_2 = EndTxnRequest("s.0", 7, 0, committed=True, transaction_version=2)
+        of_version_2 = apis.EndTxnRequest("s.0", 7, 0, committed=True, transaction_version=2)
         for request, words in (
             (of_version_2, "EndTxn needs versions 5 to 5, which the broker lacks: it speaks versions 0 to 4"),
             (NO_ACKS, "Produce needs versions 7 to 13, which the broker lacks: it speaks versions 0 to 6"),
@@ -471,7 +466,7 @@ class TestBrokersChange:
         world = knowing(1)
         world.open(1)
         world.client.send(1, INIT, 0, "token")
-        moved = Broker(1, "elsewhere", 9093)
+        moved = apis.Broker(1, "elsewhere", 9093)
         world.client.learn(moved) if is_learned else world.client.update_brokers([moved])
         assert world.transport.open == set()
         (response,) = world.poll(timeout_ms=60_000)
@@ -482,7 +477,7 @@ class TestBrokersChange:
 
     def test_one_that_is_learned_again_keeps_its_connection_and_what_was_known_of_it(self) -> None:
         world = World(names={"b7": ["10.0.7.1", "10.0.7.2"]})
-        world.client.learn(Broker(7, "b7", 9092))
+        world.client.learn(apis.Broker(7, "b7", 9092))
         assert not world.client.ready(7, 0)
         world.poll(Disconnected(world.key, "Connection refused"))
         assert not world.client.ready(7, world.now_ms)  # it rests for a while
@@ -490,7 +485,7 @@ class TestBrokersChange:
         world.poll(timeout_ms=100)
         key = world.open(7)  # at its other address
         assert world.transport.connects[-1][1].sockaddr[0] == "10.0.7.2"
-        world.client.learn(Broker(7, "b7", 9092))
+        world.client.learn(apis.Broker(7, "b7", 9092))
         world.client.update_brokers([])
         assert world.transport.open == {key}
 
@@ -503,8 +498,7 @@ def test_finalized_features_are_those_of_the_connection(world: World) -> None:
     (frame,) = world.transport.outbox[key]
     # Tag 2 (FinalizedFeatures), 26 bytes: one element, its name, the highest and the lowest level.
     tags = b"\x01\x02\x1a" + b"\x02" + b"\x14transaction.version" + struct.pack(">hhb", 2, 2, 0)
-    told = versions_answer(correlation_id(frame), {METADATA: (0, 13)}, tags=tags)
-    world.poll(Sent(key), Received(key, told))
+    world.poll(Sent(key), Received(key, versions_answer(correlation_id(frame), {METADATA: (0, 13)}, tags=tags)))
     world.identify(key)
     assert world.client.finalized_features(-1) == {"transaction.version": 2}
     world.poll(Disconnected(key, "cut"))
@@ -532,7 +526,7 @@ class TestMetrics:
     def test_the_latency_and_throttling_of_produce(self) -> None:
         world = knowing(1)
         key = world.open(1)
-        request = ProduceRequest(-1, 1, (ProducePartition("t", 0, uuid.UUID(int=7), b"records"),))
+        request = apis.ProduceRequest(-1, 1, (apis.ProducePartition("t", 0, uuid.UUID(int=7), b"records"),))
         world.client.send(1, request, world.now_ms)
         init = world.send("not a Produce", node_id=1)
         world.transport.now_ms += 12
@@ -650,7 +644,7 @@ class AnyWeather(RuleBasedStateMachine):
     @rule(host=st.sampled_from(["b2", "b2", "b2", "boot", "elsewhere"]))
     def metadata(self, host: str) -> None:
         (self.address_of[2],) = self.world.names[host]
-        self.world.client.update_brokers([*brokers(1), Broker(2, host, 9092)])
+        self.world.client.update_brokers([*brokers(1), apis.Broker(2, host, 9092)])
 
     def take(self, responses: list[ClientResponse]) -> None:
         for response in responses:
@@ -713,8 +707,7 @@ class TestCluster:
         world = knowing(1, 2)
         first, second = world.open(1), world.open(2)
         world.poll(Disconnected(first, "cut"))
-        answer = world.send("is it there?", 2)
-        world.poll(Sent(second), Received(second, answer))
+        world.poll(Sent(second), Received(second, world.send("is it there?", 2)))
         world.poll(timeout_ms=100)
         assert (world.client.handshakes, world.client.interruptions) == (2, 0)
         first = world.open(1)
@@ -944,8 +937,7 @@ class TestSessions:
         assert struct.unpack_from(">hh", world.said(), 4) == (17, 1)
         assert not world.client.ready(-1, world.now_ms)
         assert world.client.least_loaded_node(world.now_ms) is None
-        handshake_id = correlation_id(world.said())
-        (response,) = world.poll(Sent(0), Received(0, early + handshake_answer(handshake_id)))
+        (response,) = world.poll(Sent(0), Received(0, early + handshake_answer(correlation_id(world.said()))))
         assert response.token == "early" and response.response is not None
         assert not world.client.ready(-1, world.now_ms)
         assert world.answer(authenticate_answer, 0, 60_000) == []

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from certificates import Authority
 from fuzz.java_stores import SALT, ber, der, derivation, integer, jks_file, pkcs12_file, protected_key
 from kafka_sink.kafka.net import jks
-from kafka_sink.kafka.net.jks import DamagedStore, JavaKeyStore, read_jks
+from kafka_sink.kafka.net.jks import DamagedStore, read_jks
 from kafka_sink.kafka.net.pkcs12 import Refused, Unreadable, WrongPassword, read_pkcs12
 from kafka_sink.kafka.net.pkcs12_cost import NotPkcs12, TooCostly, iterations
 
@@ -84,19 +84,10 @@ def test_a_store_that_was_cut_is_noticed_a_jks_without_a_password_too(of_jks: in
         read_pkcs12(WHOLE[:of_pkcs12], "changeit")
 
 
-def use(store: JavaKeyStore) -> None:
-    for key in store.keys:
-        key.unlocked("of the key")
-
-
-@pytest.mark.parametrize(
-    ("whole", "first", "read"),
-    [
-        (STORE, 4, lambda content: use(read_jks(content, None))),
-        (WHOLE, 0, lambda content: read_pkcs12(content, "changeit")),
-    ],
-    ids=["JKS", "PKCS#12"],
-)
+@pytest.mark.parametrize(("whole", "first", "read"), [
+    (STORE, 4, lambda content: [key.unlocked("of the key") for key in read_jks(content, None).keys]),
+    (WHOLE, 0, lambda content: read_pkcs12(content, "changeit")),
+], ids=["JKS", "PKCS#12"])  # fmt: skip
 @given(st.data())
 def test_damaged_bytes_are_understood_or_refused(
     whole: bytes, first: int, read: Callable[[bytes], object], data: st.DataObject
@@ -180,16 +171,13 @@ def too_deep() -> bytes:
     return ber(0x30, integer(3), ber(0xA0, content))
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        pytest.param(too_deep(), id="nested 200 times"),
-        pytest.param(pkcs12_file(der(0x30, SCRYPT, der(0x30, der(0x04, SALT), integer(1)))), id="scrypt"),
-        pytest.param(b"0\x80" * 1_000_000, id="deep"),
-        pytest.param(der(0x30, b"\x05\x00" * 1_000_000), id="wide"),
-        pytest.param(der(0x30, der(0x04, der(0x30, b"\x05\x00" * 900_000))), id="wide within"),
-    ],
-)
+@pytest.mark.parametrize("content", [
+    pytest.param(too_deep(), id="nested 200 times"),
+    pytest.param(pkcs12_file(der(0x30, SCRYPT, der(0x30, der(0x04, SALT), integer(1)))), id="scrypt"),
+    pytest.param(b"0\x80" * 1_000_000, id="deep"),
+    pytest.param(der(0x30, b"\x05\x00" * 1_000_000), id="wide"),
+    pytest.param(der(0x30, der(0x04, der(0x30, b"\x05\x00" * 900_000))), id="wide within"),
+])  # fmt: skip
 def test_what_costs_too_much_is_refused_and_the_search_itself_ends_soon(content: bytes) -> None:
     begun_s = time.process_time()
     with pytest.raises(TooCostly):

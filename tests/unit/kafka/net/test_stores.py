@@ -130,10 +130,9 @@ def test_an_empty_store(tmp_path: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(
-    ("algorithm", "kind"),
-    [("RSA", rsa.RSAPrivateKey), ("EC", ec.EllipticCurvePrivateKey), ("Ed25519", ed25519.Ed25519PrivateKey)],
-)
+@pytest.mark.parametrize(("algorithm", "kind"), [
+    ("RSA", rsa.RSAPrivateKey), ("EC", ec.EllipticCurvePrivateKey), ("Ed25519", ed25519.Ed25519PrivateKey),
+])  # fmt: skip
 def test_every_kind_of_key(tmp_path: Path, form: str, algorithm: str, kind: type) -> None:
     store = tmp_path / "mine"
     keytool("genkeypair", store, "-alias", "me", "-keyalg", algorithm, "-dname", "CN=me", *FORMS[form])
@@ -145,8 +144,7 @@ def test_every_kind_of_key(tmp_path: Path, form: str, algorithm: str, kind: type
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_chain_begins_with_the_certificate_of_the_key(tmp_path: Path, form: str) -> None:
-    identity = replace(ALICE, chain=ALICE.chain + CA.certificate)
-    store = keystore(tmp_path / "mine", identity, *FORMS[form])
+    store = keystore(tmp_path / "mine", replace(ALICE, chain=ALICE.chain + CA.certificate), *FORMS[form])
     assert certificates(keystore_pem(str(store), PASSWORD, None).chain) == pem_of(ALICE.chain, CA.certificate)
     # A CA that was imported as well, as Kafka's documentation does it, is not sent to brokers.
     truststore(store, [OTHER_CA.certificate], *FORMS[form])

@@ -203,20 +203,17 @@ ODD_HOSTS = CA.issue("broker", hosts=("my_broker.example", "localhost"))
 ANY_HOST = replace(TRUSTING, verify_host_name=False)
 
 
-@pytest.mark.parametrize(
-    ("identity", "settings", "host", "version"),
-    [
-        *((BROKER, TRUSTING, host, version) for host in HOSTS for version in ("TLSv1_2", "TLSv1_3")),
-        *((ODD_HOSTS, TRUSTING, host, "") for host in ("my_broker.example", "localhost.", "my_broker.example.")),
-        (CA.issue("127.0.0.1", hosts=("127.0.0.1",)), TRUSTING, "127.0.0.1", ""),
-        *((CA.issue("localhost", hosts=hosts), ANY_HOST, "localhost", "") for hosts in ((), ("elsewhere.example",))),
-        # A truststore may have an intermediate CA or the broker alone, as in Java, where it is a set of anchors.
-        *(
-            (WITH_CHAIN, TlsSettings(truststore_certificates=each), "localhost", "")
-            for each in (CA.certificate, MIDDLE.certificate, OF_MIDDLE.chain)
-        ),
-    ],
-)
+@pytest.mark.parametrize(("identity", "settings", "host", "version"), [
+    *((BROKER, TRUSTING, host, version) for host in HOSTS for version in ("TLSv1_2", "TLSv1_3")),
+    *((ODD_HOSTS, TRUSTING, host, "") for host in ("my_broker.example", "localhost.", "my_broker.example.")),
+    (CA.issue("127.0.0.1", hosts=("127.0.0.1",)), TRUSTING, "127.0.0.1", ""),
+    *((CA.issue("localhost", hosts=hosts), ANY_HOST, "localhost", "") for hosts in ((), ("elsewhere.example",))),
+    # A truststore may have an intermediate CA or the broker alone, as in Java, where it is a set of anchors.
+    *(
+        (WITH_CHAIN, TlsSettings(truststore_certificates=each), "localhost", "")
+        for each in (CA.certificate, MIDDLE.certificate, OF_MIDDLE.chain)
+    ),
+])  # fmt: skip
 def test_bytes_go_to_and_from_a_broker_that_is_trusted(
     identity: Identity, settings: TlsSettings, host: str, version: str
 ) -> None:
@@ -294,16 +291,12 @@ def test_a_private_key_of_each_format(alice: Identity, key_format: PrivateFormat
     assert b"alice" in shown(replace(settings, key_password=password))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        lambda pem: "\ufeff" + pem,
-        lambda pem: pem.replace("\n", "\r\n"),
-        lambda pem: "subject=CN = alice, über\nENCRYPTED: no\n" + pem + "the end",
-        lambda pem: "\n".join(f"  {line} " for line in pem.split("\n")),
-    ],
-    ids=["byte order mark", "CRLF", "text around", "blanks"],
-)
+@pytest.mark.parametrize("text", [
+    lambda pem: "\ufeff" + pem,
+    lambda pem: pem.replace("\n", "\r\n"),
+    lambda pem: "subject=CN = alice, über\nENCRYPTED: no\n" + pem + "the end",
+    lambda pem: "\n".join(f"  {line} " for line in pem.split("\n")),
+], ids=["byte order mark", "CRLF", "text around", "blanks"])  # fmt: skip
 @pytest.mark.parametrize("key_first", [True, False])
 def test_pem_files_as_tools_write_them(tmp_path: Path, text: Callable[[str], str], key_first: bool) -> None:
     store, trusted = tmp_path / "client.pem", tmp_path / "ca.pem"
@@ -394,23 +387,20 @@ def with_chain(chain: str, key: str) -> TlsSettings:
     return replace(TRUSTING, keystore_certificate_chain=chain, keystore_key=key)
 
 
-@pytest.mark.parametrize(
-    ("settings", "option", "words"),
-    [
-        (TlsSettings(truststore_location="/nonexistent/ca.pem"), "truststore.location", ""),
-        (TlsSettings(truststore_location="/"), "truststore.location", ""),
-        (TlsSettings(truststore_certificates=CANARY), "truststore.certificates", ""),
-        (TlsSettings(truststore_certificates="é"), "truststore.certificates", ""),
-        (replace(PAIR, keystore_key=CANARY), "keystore.key", ""),
-        (replace(PAIR, keystore_key=CA.issue("other").key), "keystore.key", ""),
-        (replace(PAIR, keystore_key=CA.issue("b", password=CANARY).key), "keystore.key", ""),
-        (replace(PAIR, keystore_key=LOCKED.key, key_password=CANARY), "key.password", ""),
-        (with_chain(CA.certificate + RSA_CLIENT.chain, RSA_CLIENT.key), "keystore.key", ORDER),
-        (with_chain(CA.certificate + BROKER.chain, BROKER.key), "keystore.key", ORDER),
-        (with_chain(BROKER.chain, RSA_CLIENT.key), "keystore.key", "another key"),
-        (with_chain(SHORT.chain, SHORT.key), "keystore.key", "2,048 bits"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "option", "words"), [
+    (TlsSettings(truststore_location="/nonexistent/ca.pem"), "truststore.location", ""),
+    (TlsSettings(truststore_location="/"), "truststore.location", ""),
+    (TlsSettings(truststore_certificates=CANARY), "truststore.certificates", ""),
+    (TlsSettings(truststore_certificates="é"), "truststore.certificates", ""),
+    (replace(PAIR, keystore_key=CANARY), "keystore.key", ""),
+    (replace(PAIR, keystore_key=CA.issue("other").key), "keystore.key", ""),
+    (replace(PAIR, keystore_key=CA.issue("b", password=CANARY).key), "keystore.key", ""),
+    (replace(PAIR, keystore_key=LOCKED.key, key_password=CANARY), "key.password", ""),
+    (with_chain(CA.certificate + RSA_CLIENT.chain, RSA_CLIENT.key), "keystore.key", ORDER),
+    (with_chain(CA.certificate + BROKER.chain, BROKER.key), "keystore.key", ORDER),
+    (with_chain(BROKER.chain, RSA_CLIENT.key), "keystore.key", "another key"),
+    (with_chain(SHORT.chain, SHORT.key), "keystore.key", "2,048 bits"),
+])  # fmt: skip
 def test_what_cannot_be_used_is_named_and_not_shown(settings: TlsSettings, option: str, words: str) -> None:
     with pytest.raises(InvalidOption, match=words or None) as failure:
         client_context(settings)

@@ -165,8 +165,7 @@ def test_a_retry_is_ready_after_its_backoff_only_and_holds_up_no_other_partition
 def test_a_partition_without_a_leader_asks_for_metadata() -> None:
     c = holding(routed([b"a", b"b"], [0, 1]), leaders=[-1, 0], linger_ms=0)
     found = c.accumulator.ready(c.metadata.snapshot, c.now_ms)
-    assert found.leaderless == {"t"}
-    assert set(found.led) == {0}
+    assert (found.leaderless, set(found.led)) == ({"t"}, {0})
 
 
 def test_drain_takes_one_batch_a_partition_and_stays_under_max_request_size() -> None:
@@ -255,8 +254,7 @@ def test_buffers_shrink_so_that_every_partition_can_have_two() -> None:
 def test_buffers_of_an_uneven_batch_size_shrink_without_sharing_a_byte(batch_size: int) -> None:
     c = make_core(leaders=[0] * 40, batch_size=batch_size, buffer_memory=64 * LEAST_BUFFER_BYTES)
     # Few partitions get whole buffers; what comes back of them is for several each.
-    few = list(range(4))
-    c.append(routed([b"v"] * 4, few))
+    c.append(routed([b"v"] * 4, list(range(4))))
     assert {batch.buffer.size for batch in c.accumulator.queued()} == {c.accumulator.pool.buffer_bytes}
     drain_everything(c)
     assert c.append(routed([b"v"] * 40, list(range(40))))
@@ -453,8 +451,7 @@ def test_a_writer_and_a_sender_at_the_same_time_neither_lose_nor_reorder_a_row()
 
 def test_a_topic_whose_batches_were_refused_gets_smaller_ones() -> None:
     c = make_core(batch_size=4_096)
-    assert c.accumulator.limit_batches("t", 1_000) == 1_000
-    assert c.accumulator.limit_batches("t", 3_000) == 1_000
+    assert (c.accumulator.limit_batches("t", 1_000), c.accumulator.limit_batches("t", 3_000)) == (1_000, 1_000)
     assert c.accumulator.limit_batches("u", 2_000) == 2_000
     assert c.append(routed([bytes(300)] * 10 + [bytes(5_000)], [0] * 11))
     batches = list(c.accumulator.queued())

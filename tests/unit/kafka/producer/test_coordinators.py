@@ -468,21 +468,6 @@ def test_every_code_is_definite_or_not(code: int) -> None:
     assert next_after(code) is MEANINGS.get(code, Next.DONE)
 
 
-# A response of many, and one of its parts.
-OF_MANY: list[tuple[Callable[[tuple[Any, ...]], Any], Callable[[int], Any]]] = [
-    (lambda parts: apis.AddPartitionsToTxnResponse(0, parts), lambda code: apis.PartitionResult("k", 0, code)),
-    (apis.WriteTxnMarkersResponse, lambda code: apis.PartitionResult("k", 0, code)),
-    (lambda parts: apis.ProgressCommitResponse(0, parts), lambda code: apis.PartitionResult("k", 0, code)),
-    (lambda parts: apis.OffsetFetchResponse(0, parts), lambda code: apis.GroupOffset("k", code, 1, "")),
-    (
-        lambda parts: apis.DescribeProducersResponse(0, parts),
-        lambda code: apis.ProducersOfPartition("k", 0, code, None, ()),
-    ),
-    (
-        lambda parts: apis.DescribeTransactionsResponse(0, parts),
-        lambda code: apis.TransactionDescription("k", code, "", 1, 1, 1, 1, ()),
-    ),
-]
 OF_MOST = [
     ((), 0),
     ((0, 0), 0),
@@ -495,7 +480,17 @@ OF_MOST = [
 
 
 class TestTheCodeOfAResponse:
-    @pytest.mark.parametrize(("response", "part"), OF_MANY)
+    # A response of many, and one of its parts.
+    @pytest.mark.parametrize(("response", "part"), [
+        (lambda parts: apis.AddPartitionsToTxnResponse(0, parts), lambda code: apis.PartitionResult("k", 0, code)),
+        (apis.WriteTxnMarkersResponse, lambda code: apis.PartitionResult("k", 0, code)),
+        (lambda parts: apis.ProgressCommitResponse(0, parts), lambda code: apis.PartitionResult("k", 0, code)),
+        (lambda parts: apis.OffsetFetchResponse(0, parts), lambda code: apis.GroupOffset("k", code, 1, "")),
+        (lambda parts: apis.DescribeProducersResponse(0, parts),
+         lambda code: apis.ProducersOfPartition("k", 0, code, None, ())),
+        (lambda parts: apis.DescribeTransactionsResponse(0, parts),
+         lambda code: apis.TransactionDescription("k", code, "", 1, 1, 1, 1, ())),
+    ])  # fmt: skip
     def test_that_has_many_is_the_one_that_asks_for_most(
         self, response: Callable[[Any], Any], part: Callable[[int], Any]
     ) -> None:

@@ -33,14 +33,10 @@ def filled(value: bytes) -> ProducerBatch:
     return batch
 
 
-def empty() -> ProducerBatch:
-    buffer = Buffer(memoryview(bytearray(100)), 0, 100)
-    return ProducerBatch(TopicPartition("t", 0), TOPIC_ID, buffer, Acknowledgements(), base_timestamp=0, created_ms=0)
-
-
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(BatchState, EVENTS)))
 def test_every_state_and_event(state: BatchState, event: str) -> None:
-    batch = empty()
+    buffer = Buffer(memoryview(bytearray(100)), 0, 100)
+    batch = ProducerBatch(TopicPartition("t", 0), TOPIC_ID, buffer, Acknowledgements(), base_timestamp=0, created_ms=0)
     batch.state = state
     if (state, event) in TRANSITIONS:
         batch.step(event)
@@ -190,8 +186,7 @@ def test_rows_of_one_size_make_two_halves(codec: str, count: int) -> None:
 
 
 def test_parts_may_be_told_to_be_smaller_than_halves() -> None:
-    whole = refused([(bytes(100), 0)] * 1_000)
-    parts = whole.split(part_bytes=5_000)
+    parts = refused([(bytes(100), 0)] * 1_000).split(part_bytes=5_000)
     assert max(part.records_bytes for part in parts) <= 5_000
     assert sum(part.record_count for part in parts) == 1_000
     assert len(parts) < 25
@@ -215,8 +210,7 @@ def test_memory_is_what_the_parts_take_when_the_pool_had_none_left() -> None:
     parts = split(
         batch, part_bytes=half_bytes(batch), producer=PRODUCER, codec=codec_for("none"), pool=core.accumulator.pool
     )
-    taken = sum(part.buffer.size for part in parts)
-    assert core.accumulator.pool.available_bytes == 1_024 - taken < 0
+    assert core.accumulator.pool.available_bytes == 1_024 - sum(part.buffer.size for part in parts) < 0
     for held in (*parts, behind):
         core.accumulator.pool.deallocate(held.buffer)
     assert core.accumulator.pool.available_bytes == 2_048
@@ -228,8 +222,7 @@ RECORDS = b"a few records that can be made smaller, " * 40
 def closed(
     acknowledgements: Acknowledgements, codec: Codec, *, partition: int = 0, records_crc: int | None = None
 ) -> ProducerBatch:
-    pool = BufferPool(total_bytes=16_384, buffer_bytes=8_192)
-    buffer = pool.try_allocate(8_192)
+    buffer = BufferPool(total_bytes=16_384, buffer_bytes=8_192).try_allocate(8_192)
     assert buffer is not None
     where = TopicPartition("t", partition)
     batch = ProducerBatch(where, TOPIC_ID, buffer, acknowledgements, 1_700_000, created_ms=0)

@@ -87,7 +87,10 @@ def test_a_row_without_a_topic_is_a_bad_row(topic: pa.Array | None) -> None:
         router().topics_of(columns(**given))
 
 
-NO_NAMES = (
+KINDS = pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())
+
+
+@pytest.mark.parametrize("name", (
     b"\xfd\xed",
     b"t\n",
     b"t\0",
@@ -97,11 +100,7 @@ NO_NAMES = (
     b"t" * 250,
     b"\xfd" * 10**6,
     b"\xc3\xa9" * 10**6,
-)
-KINDS = pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())
-
-
-@pytest.mark.parametrize("name", NO_NAMES, ids=lambda name: repr(name[:9]))
+), ids=lambda name: repr(name[:9]))  # fmt: skip
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_name_that_no_topic_can_have_is_a_bad_row_and_shown_with_escapes(name: bytes, kind: pa.DataType) -> None:
     """A long text is cut where a name would end. The option wins over the column."""
@@ -142,8 +141,7 @@ def test_a_topic_that_grows_keeps_its_keys_and_takes_the_other_rows() -> None:
 
 def test_each_topic_has_turns_of_its_own() -> None:
     made = router(partitioner="roundrobin")
-    names = ["a", "b"] * 30
-    rows = columns(value=pa.array([b"v"] * 60), topic=pa.array(names), key=pa.array([b"k"] * 60))
+    rows = columns(value=pa.array([b"v"] * 60), topic=pa.array(["a", "b"] * 30), key=pa.array([b"k"] * 60))
     states = {"a": state("a", [0, -1, 0, 0]), "b": state("b", [0] * 5)}
     topics = made.topics_of(rows)
     assert counts(made.route(rows, topics, states)) == {
@@ -187,15 +185,12 @@ def test_out_of_range_are_exactly_the_rows_that_cannot_be_routed(rows: list[tupl
     assert not router("t").out_of_range(without_the_column, RowTopics(("a",), None), states).any()
 
 
-CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
-
-
 def values(*sizes: int) -> RecordColumns:
     """Rows that compress to little."""
     return RecordColumns.from_arrow(pa.record_batch({"value": pa.array([bytes(size) for size in sizes])}), now_ms=5)
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 @settings(max_examples=examples(40))
 @given(case=cases(), reverse=st.booleans())
 def test_the_wire_size_is_that_of_a_batch_that_is_closed(case: Case, reverse: bool, codec: str) -> None:
@@ -203,8 +198,7 @@ def test_the_wire_size_is_that_of_a_batch_that_is_closed(case: Case, reverse: bo
     pool = BufferPool(total_bytes=64 * 1024, buffer_bytes=64 * 1024)
     closed = []
     for row in rows.tolist():
-        encoder = RecordEncoder(case.columns, int64s([row]))
-        data, _ = encoder.encode(slice(None), int64s([0]), int64s([0]))
+        data, _ = RecordEncoder(case.columns, int64s([row])).encode(slice(None), int64s([0]), int64s([0]))
         buffer = pool.try_allocate(HEADER_BYTES + len(data))
         assert buffer is not None
         batch = ProducerBatch(TopicPartition("t", 0), None, buffer, Acknowledgements(), 0, 0)
@@ -239,8 +233,7 @@ def limits(**max_message_bytes: int) -> TopicLimits:
 def test_candidates_alone_are_compressed_and_each_goes_by_its_own_topic() -> None:
     codec = Counting()
     rows = values(100, 3_000, 9_000, 20_000, 3_000, 9_000)
-    of_topic = int64s([0, 0, 0, 0, 1, 1])
-    too_large, sizes = limits(t=2_000, u=5_000).too_large(rows, ("t", "u"), of_topic, codec)
+    too_large, sizes = limits(t=2_000, u=5_000).too_large(rows, ("t", "u"), int64s([0, 0, 0, 0, 1, 1]), codec)
     # Half of 3,000 fits 2,000, half of 9,000 fits 5,000 but not 2,000; 20,000 is too much before it is compressed.
     assert too_large.tolist() == [False, False, True, True, False, False]
     assert codec.compressed == 3
@@ -276,24 +269,21 @@ def test_the_least_limit_is_of_topics_of_rows() -> None:
 BEFORE, AFTER, OLDER = (f"message.timestamp.{what}.max.ms" for what in ("before", "after", "difference"))
 
 
-@pytest.mark.parametrize(
-    ("settings", "rules"),
-    [
-        ({}, TopicRules()), ({"cleanup.policy": "compaction"}, TopicRules()),
-        ({"cleanup.policy": "delete", "max.message.bytes": "700"}, TopicRules(700)),
-        ({"cleanup.policy": "compact"}, TopicRules(needs_key=True)),
-        ({"cleanup.policy": "delete, compact"}, TopicRules(needs_key=True)),
-        # 4.x
-        ({BEFORE: str(ANY_MS), AFTER: "3600000"}, TopicRules(after_max_ms=3_600_000)),
-        ({BEFORE: "0"}, TopicRules(before_max_ms=0)),
-        # 3.6 to 3.9: the older name counts for what is at its default.
-        ({BEFORE: "5", AFTER: str(ANY_MS), OLDER: "9"}, TopicRules(before_max_ms=5, after_max_ms=9)),
-        # Before.
-        ({OLDER: "0"}, TopicRules(before_max_ms=0, after_max_ms=0)),
-        ({"message.timestamp.type": "LogAppendTime", AFTER: "1"}, TopicRules()),
-        ({"message.timestamp.type": "CreateTime", AFTER: "1"}, TopicRules(after_max_ms=1)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("settings", "rules"), [
+    ({}, TopicRules()), ({"cleanup.policy": "compaction"}, TopicRules()),
+    ({"cleanup.policy": "delete", "max.message.bytes": "700"}, TopicRules(700)),
+    ({"cleanup.policy": "compact"}, TopicRules(needs_key=True)),
+    ({"cleanup.policy": "delete, compact"}, TopicRules(needs_key=True)),
+    # 4.x
+    ({BEFORE: str(ANY_MS), AFTER: "3600000"}, TopicRules(after_max_ms=3_600_000)),
+    ({BEFORE: "0"}, TopicRules(before_max_ms=0)),
+    # 3.6 to 3.9: the older name counts for what is at its default.
+    ({BEFORE: "5", AFTER: str(ANY_MS), OLDER: "9"}, TopicRules(before_max_ms=5, after_max_ms=9)),
+    # Before.
+    ({OLDER: "0"}, TopicRules(before_max_ms=0, after_max_ms=0)),
+    ({"message.timestamp.type": "LogAppendTime", AFTER: "1"}, TopicRules()),
+    ({"message.timestamp.type": "CreateTime", AFTER: "1"}, TopicRules(after_max_ms=1)),
+])  # fmt: skip
 def test_what_settings_ask_of_a_row(settings: dict[str, str], rules: TopicRules) -> None:
     assert topic_rules(settings) == rules
 

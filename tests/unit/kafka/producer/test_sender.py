@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from kafka.record import MemoryRecords
 
+import apis
 from effort import each
 from kafka_sink import errors
 from kafka_sink.kafka.metadata import MetadataSnapshot
@@ -23,9 +24,6 @@ from kafka_sink.kafka.producer.probe import Probe
 from kafka_sink.kafka.producer.producer_batch import ProducerBatch
 from kafka_sink.kafka.producer.sender import EXPIRY_GRAIN_MS
 from kafka_sink.kafka.producer.transaction_manager import Transaction
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.apis.produce import ProduceResponse, ProduceResult, RefusedRecord
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from producer_core import TOPIC, TOPIC_ID, Core, make_core, metadata_response, routed, routed_to
@@ -129,12 +127,12 @@ def test_a_poll_waits_for_what_is_due_first() -> None:
     c.metadata.request_update()
     c.run(150)
     assert c.sender.run_once(c.now_ms) == 450
-    c.lose(c.network.take(MetadataRequest))
+    c.lose(c.network.take(apis.MetadataRequest))
     metadata_due_ms = c.metadata.next_request_delay_ms(c.now_ms)
     assert metadata_due_ms is not None and 0 < metadata_due_ms < 450
     assert c.sender.run_once(c.now_ms) == metadata_due_ms
     c.run(metadata_due_ms)
-    assert isinstance(c.network.sent[-1].request, MetadataRequest)
+    assert isinstance(c.network.sent[-1].request, apis.MetadataRequest)
 
 
 @pytest.mark.parametrize("by_name", [False, True])
@@ -142,9 +140,8 @@ def test_a_leader_that_answers_by_name_cannot_tell_topics_apart(by_name: bool) -
     c, (request,) = sending()
     assert not c.sender.produces_by_name
     named = (TOPIC, None) if by_name else (None, TOPIC_ID)
-    c.answer(request, ProduceResponse(0, (ProduceResult(*named, 0, 0, None, 40, -1),)))
-    assert c.receipts[0].first_offset == 40
-    assert c.sender.produces_by_name == by_name
+    c.answer(request, apis.ProduceResponse(0, (apis.ProduceResult(*named, 0, 0, None, 40, -1),)))
+    assert (c.receipts[0].first_offset, c.sender.produces_by_name) == (40, by_name)
 
 
 def without_id(**options: Any) -> Core:
@@ -159,24 +156,24 @@ def without_id(**options: Any) -> Core:
 def test_a_refused_producer_id_fails_the_write_and_a_busy_one_is_asked_again() -> None:
     c = without_id()
     c.run()
-    assert (c.network.produce(), c.waiting(InitProducerIdRequest)) == ([], 1)
-    c.answer(c.network.take(InitProducerIdRequest), InitProducerIdResponse(0, 15, -1, -1))
+    assert (c.network.produce(), c.waiting(apis.InitProducerIdRequest)) == ([], 1)
+    c.answer(c.network.take(apis.InitProducerIdRequest), apis.InitProducerIdResponse(0, 15, -1, -1))
     # A poll waits until it may be asked for again.
     wait_ms = c.sender.run_once(c.now_ms)
     assert 0 < wait_ms <= 120
     c.run(wait_ms - 1)
     assert c.network.sent == []
     c.run(1)
-    c.lose(c.network.take(InitProducerIdRequest))
+    c.lose(c.network.take(apis.InitProducerIdRequest))
     assert c.acknowledgements.failure is None
     c.run(400)
-    c.answer(c.network.take(InitProducerIdRequest), InitProducerIdResponse(0, 31, -1, -1))
+    c.answer(c.network.take(apis.InitProducerIdRequest), apis.InitProducerIdResponse(0, 31, -1, -1))
     c.failed(errors.ProducerIdRefused)
 
 
 def test_a_producer_id_that_does_not_come_in_time_is_the_reason_that_is_told() -> None:
     c = without_id(**EXPIRES)
-    c.answer(c.network.take(InitProducerIdRequest), InitProducerIdResponse(0, 14, -1, -1))
+    c.answer(c.network.take(apis.InitProducerIdRequest), apis.InitProducerIdResponse(0, 14, -1, -1))
     c.run(40_000)
     assert c.failed(errors.DeliveryTimeout).last_error == "InitProducerId: COORDINATOR_LOAD_IN_PROGRESS (error 14)"
 
@@ -189,7 +186,7 @@ def test_a_producer_id_is_asked_for_once_metadata_leaves_the_only_place_on_the_w
     c.flush()
     c.run(150)
     c.run()
-    assert [type(sent.request) for sent in c.network.sent] == [MetadataRequest]
+    assert [type(sent.request) for sent in c.network.sent] == [apis.MetadataRequest]
     c.answer_metadata()
     c.answer_producer_id()
     assert c.only()
@@ -302,14 +299,11 @@ def test_a_batch_the_leader_had_before_counts_once_and_has_no_offset(code: int, 
     assert c.is_written
 
 
-FINAL = [
+@pytest.mark.parametrize(("code", "error"), [
     (10, errors.RecordTooLarge),
     (29, errors.TopicAuthorizationFailed),
     *((code, errors.ProduceRejected) for code in (31, 43, 45, 47, 59, 87, 90, 157)),
-]
-
-
-@pytest.mark.parametrize(("code", "error"), FINAL)
+])  # fmt: skip
 def test_a_final_error_fails_the_write_and_everything_behind_it(code: int, error: type[Exception]) -> None:
     """Where Java's producer bumps its epoch and numbers anew (45, 47, 59, 90), this one stops, too."""
     c, sent = sending(7)
@@ -330,7 +324,7 @@ def test_a_final_error_fails_the_write_and_everything_behind_it(code: int, error
 @pytest.mark.parametrize("said", ["Compacted topic cannot accept message without key", None])
 def test_a_refusal_is_told_in_the_leaders_words_where_it_has_any(said: str | None) -> None:
     c, (request,) = sending()
-    c.answer(request, ProduceResponse(0, (ProduceResult("t", TOPIC_ID, 0, 87, said, -1, -1),)))
+    c.answer(request, apis.ProduceResponse(0, (apis.ProduceResult("t", TOPIC_ID, 0, 87, said, -1, -1),)))
     told = "INVALID_RECORD (error 87)." if said is None else f"INVALID_RECORD (error 87: {said})."
     assert told in str(c.acknowledgements.failure)
 
@@ -339,9 +333,14 @@ def test_a_refusal_is_told_in_the_leaders_words_where_it_has_any(said: str | Non
 def test_a_refusal_of_some_records_names_the_first_of_them(compression: str) -> None:
     c = make_core(compression_type=compression)
     (request,) = c.send(routed([b"v" * 100] * 4, [0] * 4, timestamps=[7_000, 8_000, 6_500, 9_000]))
-    refused = (RefusedRecord(-1, "?"), RefusedRecord(4, "?"), RefusedRecord(2, "too\nold"), RefusedRecord(3, "too old"))
-    result = ProduceResult("t", TOPIC_ID, 0, 32, "One or\x1b more", -1, -1, refused)
-    c.answer(request, ProduceResponse(0, (result,)))
+    refused = (
+        apis.RefusedRecord(-1, "?"),
+        apis.RefusedRecord(4, "?"),
+        apis.RefusedRecord(2, "too\nold"),
+        apis.RefusedRecord(3, "too old"),
+    )
+    result = apis.ProduceResult("t", TOPIC_ID, 0, 32, "One or\x1b more", -1, -1, refused)
+    c.answer(request, apis.ProduceResponse(0, (result,)))
     failure = c.failed(errors.ProduceRejected)
     assert (failure.refused, failure.place, failure.timestamp_ms, failure.reason) == (4, 2, 6_500, r"too\nold")
     assert "t-0 refused a batch of 4 records" in str(failure)
@@ -393,8 +392,8 @@ def three_in_flight(*, leaves_out: bool = True) -> tuple[Core, list[Sent]]:
 
 
 def refuse(c: Core, request: Sent, *places: int, code: int = 32) -> None:
-    refused = tuple(RefusedRecord(place, "too old") for place in places)
-    c.answer(request, ProduceResponse(0, (ProduceResult("t", TOPIC_ID, 0, code, None, -1, -1, refused),)))
+    refused = tuple(apis.RefusedRecord(place, "too old") for place in places)
+    c.answer(request, apis.ProduceResponse(0, (apis.ProduceResult("t", TOPIC_ID, 0, code, None, -1, -1, refused),)))
 
 
 def written(c: Core) -> list[tuple[int, bytes]]:
@@ -425,14 +424,11 @@ def test_a_row_that_is_refused_is_left_out_and_those_behind_get_its_sequences() 
     assert c.acknowledgements.refused is not None and len(c.acknowledgements.refused) == 2
 
 
-@pytest.mark.parametrize(
-    ("places", "leaves_out", "letters"),
-    [
-        *(pytest.param(places, True, None, id="no such place") for places in ((), (2,), (-1,), (0, 2))),
-        pytest.param((0,), False, None, id="no row is left out"),
-        pytest.param((0,), True, "t", id="of the dead letters themselves"),
-    ],
-)
+@pytest.mark.parametrize(("places", "leaves_out", "letters"), [
+    *(pytest.param(places, True, None, id="no such place") for places in ((), (2,), (-1,), (0, 2))),
+    pytest.param((0,), False, None, id="no row is left out"),
+    pytest.param((0,), True, "t", id="of the dead letters themselves"),
+])  # fmt: skip
 def test_a_refusal_fails_the_write_where_nothing_is_to_be_left_out(places: Any, leaves_out: bool, letters: Any) -> None:
     c, (first, *_) = three_in_flight(leaves_out=leaves_out)
     c.acknowledgements.dead_letter_topic = letters
@@ -524,16 +520,13 @@ OLD = "broker 0: Produce needs versions 9 to 13, which the broker lacks: it spea
 LOST = "the connection was lost"
 
 
-@pytest.mark.parametrize(
-    ("error", "since", "down", "told"),
-    [
-        pytest.param(OLD, "", set(), OLD, id="a version that the broker lacks"),
-        pytest.param(None, "", set(), LOST, id="no reason is a lost connection"),
-        pytest.param(HUNG_UP, REFUSED, {0}, f"{HUNG_UP}; since then: {REFUSED}", id="out of reach since then"),
-        pytest.param(HUNG_UP, REFUSED, set(), HUNG_UP, id="in reach again"),
-        pytest.param(HUNG_UP, HUNG_UP, {0}, HUNG_UP, id="one reason is told once"),
-    ],
-)
+@pytest.mark.parametrize(("error", "since", "down", "told"), [
+    pytest.param(OLD, "", set(), OLD, id="a version that the broker lacks"),
+    pytest.param(None, "", set(), LOST, id="no reason is a lost connection"),
+    pytest.param(HUNG_UP, REFUSED, {0}, f"{HUNG_UP}; since then: {REFUSED}", id="out of reach since then"),
+    pytest.param(HUNG_UP, REFUSED, set(), HUNG_UP, id="in reach again"),
+    pytest.param(HUNG_UP, HUNG_UP, {0}, HUNG_UP, id="one reason is told once"),
+])  # fmt: skip
 def test_why_there_was_no_answer_is_told_when_the_time_is_over(error: Any, since: str, down: Any, told: str) -> None:
     c, (request,) = sending(**EXPIRES)
     c.network.last_error, c.kafka.down = since, down
@@ -611,7 +604,7 @@ def test_a_topic_that_is_forgotten_for_a_moment_or_was_idle_keeps_its_sequences(
     c.answer_produce(again)
     c.run(400_000)
     assert c.network.sent[0].request.topics == ()
-    c.answer(c.network.take(MetadataRequest), replace(metadata_response([]), topics=()))
+    c.answer(c.network.take(apis.MetadataRequest), replace(metadata_response([]), topics=()))
     assert c.metadata.snapshot.topics == {}
     c.metadata.want([TOPIC], c.now_ms)
     c.run()
@@ -625,7 +618,7 @@ def test_a_topic_with_batches_pending_is_not_forgotten(puts: Callable[[Core, Any
     c = make_core(delivery_timeout_ms=10_000_000)
     assert puts(c, routed([b"a"], [0]))
     c.run(400_000)
-    request = c.network.take(MetadataRequest)
+    request = c.network.take(apis.MetadataRequest)
     assert request.request.topics == (TOPIC,)
     c.answer(request, metadata_response([0, 0]))
     assert TOPIC in c.metadata.snapshot.topics
@@ -635,9 +628,8 @@ def test_a_topic_that_was_forgotten_before_its_first_batch_is_asked_for_again() 
     """A writer requests a topic, then pauses until the topic has expired, then opens its batch."""
     c = warm(make_core(leaders=[0]))
     c.run(600_000)
-    c.answer(c.network.take(MetadataRequest), replace(metadata_response([0]), topics=()))
-    assert c.metadata.snapshot.leader(TOPIC, 0) == -1
-    assert c.send(routed([b"a"], [0])) == []
+    c.answer(c.network.take(apis.MetadataRequest), replace(metadata_response([0]), topics=()))
+    assert (c.metadata.snapshot.leader(TOPIC, 0), c.send(routed([b"a"], [0]))) == (-1, [])
     c.run()
     c.answer_metadata()
     assert len(wire(c.only(0))) == 1
@@ -646,8 +638,8 @@ def test_a_topic_that_was_forgotten_before_its_first_batch_is_asked_for_again() 
 def test_results_are_matched_by_partition_and_not_by_place() -> None:
     c = make_core()
     (request,) = c.send(routed([b"a", b"b"], [0, 1]))
-    results = tuple(ProduceResult("t", TOPIC_ID, partition, 0, None, 10 * partition, -1) for partition in (1, 0))
-    c.answer(request, ProduceResponse(0, results))
+    results = tuple(apis.ProduceResult("t", TOPIC_ID, partition, 0, None, 10 * partition, -1) for partition in (1, 0))
+    c.answer(request, apis.ProduceResponse(0, results))
     assert [receipt.first_offset for receipt in c.receipts] == [0, 10]
 
 
@@ -657,21 +649,21 @@ def test_a_leader_that_cannot_be_reached_or_is_lost_is_asked_about() -> None:
     c.append(routed([b"b"], [0]))
     for _ in range(3):
         c.run(200)
-    assert c.waiting(MetadataRequest) == 1
+    assert c.waiting(apis.MetadataRequest) == 1
     c.leaders = [2]
     c.answer_metadata(leader_epoch=1)
     assert c.only(1).node_id == 2
     c = warm(make_core(leaders=[0]))
     c.learn(-1, leader_epoch=1)
     c.run(300)
-    assert c.waiting(MetadataRequest) == 1
+    assert c.waiting(apis.MetadataRequest) == 1
     c.leaders = [0]
     c.answer_metadata(leader_epoch=2)
     c.metadata.snapshot = MetadataSnapshot()
     c.append(routed([b"b"], [0]))
     c.run(1)
     c.run(1_500)
-    assert c.waiting(MetadataRequest) == 1
+    assert c.waiting(apis.MetadataRequest) == 1
 
 
 def test_a_write_that_ends_while_a_node_is_chosen_leaves_nothing_to_ask_for() -> None:
@@ -685,7 +677,7 @@ def test_a_write_that_ends_while_a_node_is_chosen_leaves_nothing_to_ask_for() ->
 
     c.network.least_loaded_node = end_the_write  # type: ignore[method-assign]
     c.run(500)
-    assert c.waiting(MetadataRequest) == 0
+    assert c.waiting(apis.MetadataRequest) == 0
 
 
 class TestInterruptions:
@@ -699,7 +691,7 @@ class TestInterruptions:
         if is_known:
             c.append(routed([b"a"], [0]))
         else:
-            c.answer(c.network.take(InitProducerIdRequest), InitProducerIdResponse(0, 0, 4_000, 0))
+            c.answer(c.network.take(apis.InitProducerIdRequest), apis.InitProducerIdResponse(0, 0, 4_000, 0))
         c.run()
         assert c.network.produce() == []
         c.answer_producer_id(4_001)
@@ -756,7 +748,7 @@ def test_a_probe_is_one_question_that_waits_for_a_node_and_may_be_lost(is_answer
     c.run()
     c.run()
     (sent,) = c.network.sent
-    assert sent.request == MetadataRequest((), allow_auto_topic_creation=False)
+    assert sent.request == apis.MetadataRequest((), allow_auto_topic_creation=False)
     assert not probe.is_settled
     c.answer(sent, metadata_response([0]) if is_answered else None)
     c.run()
@@ -895,7 +887,7 @@ def test_without_idempotence_a_batch_is_split_as_well(acks: str) -> None:
 @pytest.mark.parametrize(("acks", "on_the_wire"), [("all", -1), ("1", 1), ("0", 0)])
 def test_without_idempotence_batches_name_no_producer_and_none_is_asked_for(acks: str, on_the_wire: int) -> None:
     c, (request,) = without_idempotence(acks=acks)
-    assert not c.waiting(InitProducerIdRequest)
+    assert not c.waiting(apis.InitProducerIdRequest)
     assert (request.request.acks, request.expects_response) == (on_the_wire, acks != "0")
     (batch,) = headers(request)
     assert batch.validate_crc()
@@ -919,11 +911,11 @@ def test_with_acks_0_a_connection_that_is_gone_is_a_reason_to_ask_for_the_leader
     c, (request,) = without_idempotence(acks="0")
     c.answer(request, None, None)
     c.run(1_000)
-    assert c.waiting(MetadataRequest) == 0
+    assert c.waiting(apis.MetadataRequest) == 0
     c.network.is_down = lambda node_id: True  # type: ignore[method-assign]
     assert c.send(routed([b"b"], [0]))  # connected again in no time
     c.run(150)
-    assert c.waiting(MetadataRequest) == 1
+    assert c.waiting(apis.MetadataRequest) == 1
 
 
 def test_with_acks_0_a_failed_write_gets_its_memory_back_when_the_bytes_are_out() -> None:
@@ -1008,7 +1000,7 @@ def test_a_topic_made_again_and_written_by_name_has_another_producer() -> None:
 
 def test_leaders_that_know_topic_ids_tell_a_topic_made_again_from_the_one_before() -> None:
     c, (request,) = sending(leaders=[0])
-    c.answer(request, ProduceResponse(0, (ProduceResult(None, TOPIC_ID, 0, 0, None, 40, -1),)))
+    c.answer(request, apis.ProduceResponse(0, (apis.ProduceResult(None, TOPIC_ID, 0, 0, None, 40, -1),)))
     (request,) = write_to_the_topic_made_again(c)
     assert sequences(request) == [0]
     assert request.request.partitions[0].topic_id == NEW_TOPIC_ID

@@ -67,17 +67,14 @@ class TestRate:
         assert throttling.outlasts(20_000, {1: 1}, 500, 0) is not None
 
 
-@pytest.mark.parametrize(
-    ("taken", "waiting", "now_ms", "has_room"),
-    [
-        (MB, 2_500_000, 0, True),  # what goes in time
-        (MB, 2_500_001, 0, False),
-        (0, 1, 0, False),  # before anything was taken
-        (0, 0, 0, True),
-        (MB, 9 * MB, 4_000 + JUST_NOW_MS, False),
-        (MB, 9 * MB, 4_001 + JUST_NOW_MS, True),  # nobody throttles any more
-    ],
-)
+@pytest.mark.parametrize(("taken", "waiting", "now_ms", "has_room"), [
+    (MB, 2_500_000, 0, True),  # what goes in time
+    (MB, 2_500_001, 0, False),
+    (0, 1, 0, False),  # before anything was taken
+    (0, 0, 0, True),
+    (MB, 9 * MB, 4_000 + JUST_NOW_MS, False),
+    (MB, 9 * MB, 4_001 + JUST_NOW_MS, True),  # nobody throttles any more
+])  # fmt: skip
 def test_there_is_room_for_what_goes_in_time(taken: int, waiting: int, now_ms: int, has_room: bool) -> None:
     assert throttled(taken_bytes=taken).has_room({1: waiting}, now_ms, 10_000) == has_room
 
@@ -149,8 +146,7 @@ def test_each_throttle_counts_and_the_time_between_them_does_not() -> None:
         run_on(c, 5_000)
     assert c.acknowledgements.failure is None
     (batch,) = c.sender.sequences.unanswered()
-    assert batch.throttled_ms == 80_000
-    assert batch.waited_ms(c.now_ms) == 20_000
+    assert (batch.throttled_ms, batch.waited_ms(c.now_ms)) == (80_000, 20_000)
 
 
 def test_a_broker_that_hangs_beside_one_that_throttles_is_found_in_time() -> None:
@@ -314,8 +310,7 @@ def test_a_source_that_is_fast_is_slowed_to_just_the_rate(rows_per_s: float, sli
 
 @given(RATES, SLICES)
 def test_what_a_slow_source_missed_is_caught_up_with_by_one_burst(rows_per_s: float, slices: list) -> None:
-    limit = RateLimit(Rate(rows_per_s), now_ms=0)
-    went = [(0, 0, 0), *written(limit, slices, 0)]
+    went = [(0, 0, 0), *written(RateLimit(Rate(rows_per_s), now_ms=0), slices, 0)]
     for (at_ms, before, _), (then_ms, after, _) in pairwise(went):
         assert after - before <= rows_per_s * (then_ms - at_ms + BURST_MS + 1) / 1000 * (1 + 1e-9) + 1e-6
 
@@ -333,8 +328,7 @@ def test_a_burst_is_a_tenth_of_a_seconds_worth_or_a_row(
 
 def test_a_row_that_is_more_than_a_burst_waits_until_it_is_paid_for() -> None:
     limit = RateLimit(Rate(bytes_per_s=1_000), now_ms=0)
-    assert limit.take(1, 5_000, 0) == 5_000
-    assert limit.take(1, 1_000, 5_000) == 6_000
+    assert (limit.take(1, 5_000, 0), limit.take(1, 1_000, 5_000)) == (5_000, 6_000)
 
 
 def test_the_slower_of_rows_and_bytes_decides() -> None:

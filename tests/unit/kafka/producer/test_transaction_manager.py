@@ -261,21 +261,19 @@ FENCED = [
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
 ]  # fmt: skip
 REFUSED = [DENIED, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.UNKNOWN_SERVER_ERROR]
-NOT_ADDED = [
+
+
+@pytest.mark.parametrize(("code", "error"), [
     (ErrorCode.TOPIC_AUTHORIZATION_FAILED, errors.TopicAuthorizationFailed),
     *((code, errors.AttemptFenced) for code in FENCED),
     *((code, errors.TransactionRefused) for code in REFUSED),
-]
-
-
-@pytest.mark.parametrize(("code", "error"), NOT_ADDED)
+])  # fmt: skip
 def test_a_partition_that_is_refused_fails_the_write(code: int, error: type[Exception]) -> None:
     core = joining(0, 1)
     # A broker that refuses one partition adds none.
     add_partitions(core, p0=ErrorCode.OPERATION_NOT_ATTEMPTED, p1=code)
     core.failed(error)
-    assert core.acknowledgements.pending_batches == 0
-    assert core.network.produce() == []
+    assert (core.acknowledgements.pending_batches, core.network.produce()) == (0, [])
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["on the wire", "waiting for its retry"])
@@ -292,8 +290,7 @@ def test_a_partition_that_is_refused_fails_the_batches_of_those_that_were_added_
     if not waits:
         core.answer_produce(produce)
     core.run(5_000)
-    assert core.network.sent == []
-    assert core.receipts == ()
+    assert (core.network.sent, core.receipts) == ([], ())
     assert core.is_free
 
 
@@ -356,14 +353,13 @@ def test_a_coordinator_that_is_not_known_fails_the_write_with_its_reason() -> No
 
 
 LOST = [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.TRANSACTION_ABORTABLE]
-NOT_TAKEN = [
+
+
+@pytest.mark.parametrize(("code", "error"), [
     *((code, errors.AttemptFenced) for code in FENCED),
     *((code, errors.ProduceRejected) for code in LOST),
     (DENIED, errors.TransactionRefused),
-]
-
-
-@pytest.mark.parametrize(("code", "error"), NOT_TAKEN)
+])  # fmt: skip
 def test_a_batch_that_is_refused_fails_the_attempt(code: int, error: type[Exception]) -> None:
     """Nothing more goes into its transaction, which the next attempt's InitProducerId aborts."""
     core = begun(NEW, 0)
@@ -405,17 +401,14 @@ def test_every_state_takes_the_events_of_the_table_and_no_other(state: State, ev
 Places = list[tuple[int, int, int]]
 
 
-@pytest.mark.parametrize(
-    ("places", "gone"),
-    [
-        # Sequence, offset and count of each acknowledged batch.
-        ([(0, 7, 2), (2, 9, 3), (5, 40, 1)], None), ([(0, 7, 2), (2, 7, 3)], (7, 8)),
-        ([(0, 7, 2), (2, 8, 3)], (8, 8)), ([(0, 7, 2), (2, 0, 3)], (0, 8)),
-        # The later one first.
-        ([(2, 9, 3), (0, 7, 2), (5, 12, 1)], None), ([(2, 9, 3), (0, 8, 2)], (8, 9)),
-        ([(2**31 - 2, 50, 2), (0, 52, 1)], None), ([(2**31 - 2, 50, 2), (0, 50, 1)], (50, 51)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("places", "gone"), [
+    # Sequence, offset and count of each acknowledged batch.
+    ([(0, 7, 2), (2, 9, 3), (5, 40, 1)], None), ([(0, 7, 2), (2, 7, 3)], (7, 8)),
+    ([(0, 7, 2), (2, 8, 3)], (8, 8)), ([(0, 7, 2), (2, 0, 3)], (0, 8)),
+    # The later one first.
+    ([(2, 9, 3), (0, 7, 2), (5, 12, 1)], None), ([(2, 9, 3), (0, 8, 2)], (8, 9)),
+    ([(2**31 - 2, 50, 2), (0, 52, 1)], None), ([(2**31 - 2, 50, 2), (0, 50, 1)], (50, 51)),
+])  # fmt: skip
 def test_offsets_ascend_with_sequences_or_acknowledged_rows_are_gone(
     places: Places, gone: tuple[int, int] | None
 ) -> None:

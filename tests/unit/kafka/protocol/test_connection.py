@@ -7,13 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import apis
 import network_world
 from effort import examples
 from kafka_sink.errors import ApisMissing, KafkaSinkError, ProtocolError, SaslRefused
 from kafka_sink.kafka.protocol import connection as connection_module
-from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdResponse
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.connection import (
     MAX_HANDSHAKE_FRAME_BYTES,
     TRANSITIONS,
@@ -36,7 +34,7 @@ def init_answer(correlation_id: int, producer_id: int) -> bytes:
 
 
 def idle(**options: Any) -> Connection:
-    return Connection(client_id="me", software=ApiVersionsRequest("test", "1"), **options)
+    return Connection(client_id="me", software=apis.ApiVersionsRequest("test", "1"), **options)
 
 
 def started() -> Connection:
@@ -191,14 +189,11 @@ class TestAuthentication:
         hear(connection, authenticate_answer(2, lifetime_ms=60_000))
         assert b"".join(connection.reauthenticate(of_msk)).endswith(b"\0\x0bOAUTHBEARER")
 
-    @pytest.mark.parametrize(
-        ("answer", "words"),
-        [
-            (handshake_answer(1, 33, (b"SCRAM-SHA-512", b"GSSAPI")), "it offers: SCRAM-SHA-512, GSSAPI"),
-            (handshake_answer(1, 33, ()), "it offers: none"),
-            (handshake_answer(1, 34, ()), "expects no authentication"),
-        ],
-    )
+    @pytest.mark.parametrize(("answer", "words"), [
+        (handshake_answer(1, 33, (b"SCRAM-SHA-512", b"GSSAPI")), "it offers: SCRAM-SHA-512, GSSAPI"),
+        (handshake_answer(1, 33, ()), "it offers: none"),
+        (handshake_answer(1, 34, ()), "expects no authentication"),
+    ])  # fmt: skip
     def test_a_mechanism_that_is_not_taken(self, answer: bytes, words: str) -> None:
         refused: Any = refuses(authenticating(), answer, words, SaslRefused)
         assert (refused.mechanism, refused.user) == ("PLAIN", "alice")
@@ -229,7 +224,7 @@ class TestAuthentication:
         with pytest.raises(RuntimeError, match="AUTHENTICATING"):
             connection.send(INIT)
         connection.receive(init_answer(3, 5) + handshake_answer(4))
-        assert answers(connection) == [Answer("early", INIT, InitProducerIdResponse(0, 0, 5, 0))]
+        assert answers(connection) == [Answer("early", INIT, apis.InitProducerIdResponse(0, 0, 5, 0))]
         assert connection.own_request("own")
         connection.sent()
         assert hear(connection, authenticate_answer(5, lifetime_ms=5)) == b""
@@ -262,18 +257,15 @@ class TestFraming:
         for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
             connection.receive(stream[start:end])
             got += answers(connection)
-        assert got == [Answer(t, INIT, InitProducerIdResponse(0, 0, 100 + t, 0)) for t in range(4)]
+        assert got == [Answer(t, INIT, apis.InitProducerIdResponse(0, 0, 100 + t, 0)) for t in range(4)]
 
-    @pytest.mark.parametrize(
-        ("start", "words"),
-        [
-            (b"HTTP/1.1 400 Bad Request", "HTTP; check the port"),
-            (b"\x15\x03\x03\x00\x02\x02\x46", "TLS"),
-            (b"\x16\x03\x01\x00\x80", "TLS"),
-            (b"SSH-2.0-OpenSSH_9.6", "a frame of 1397966893 bytes"),
-            *((struct.pack(">i", size), f"a frame of {size} bytes") for size in (-1, -(2**31), 2**31 - 1, 1001, 0, 3)),
-        ],
-    )
+    @pytest.mark.parametrize(("start", "words"), [
+        (b"HTTP/1.1 400 Bad Request", "HTTP; check the port"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "TLS"),
+        (b"\x16\x03\x01\x00\x80", "TLS"),
+        (b"SSH-2.0-OpenSSH_9.6", "a frame of 1397966893 bytes"),
+        *((struct.pack(">i", size), f"a frame of {size} bytes") for size in (-1, -(2**31), 2**31 - 1, 1001, 0, 3)),
+    ])  # fmt: skip
     @pytest.mark.parametrize("state", [negotiating, opened])
     def test_a_size_that_cannot_be(self, state: Callable[[], Connection], start: bytes, words: str) -> None:
         refuses(state(), start, words)
@@ -313,19 +305,16 @@ class TestNegotiation:
     def test_versions_are_the_highest_in_common(self) -> None:
         connection = opened()
         assert connection.ranges == RANGES
-        assert (connection.version_for(INIT), connection.version_for(MetadataRequest((), False))) == (5, None)
+        assert (connection.version_for(INIT), connection.version_for(apis.MetadataRequest((), False))) == (5, None)
         with pytest.raises(ValueError, match="Metadata"):
-            connection.send(MetadataRequest((), False))
+            connection.send(apis.MetadataRequest((), False))
 
-    @pytest.mark.parametrize(
-        ("told", "version"),
-        [
-            ((), 0),  # before Kafka 2.4
-            (((18, 0, 2),), 2),
-            (((18, 0, 9),), 2),  # it refused 3, so 3 is not asked for again
-            (((0, 0, 7),), 0),
-        ],
-    )
+    @pytest.mark.parametrize(("told", "version"), [
+        ((), 0),  # before Kafka 2.4
+        (((18, 0, 2),), 2),
+        (((18, 0, 9),), 2),  # it refused 3, so 3 is not asked for again
+        (((0, 0, 7),), 0),
+    ])  # fmt: skip
     def test_an_older_broker_is_asked_in_a_version_that_it_takes(
         self, told: tuple[tuple[int, int, int], ...], version: int
     ) -> None:
@@ -333,8 +322,7 @@ class TestNegotiation:
         apis = b"".join(struct.pack(">hhh", *api) for api in told)
         asked = hear(connection, framed(0, struct.pack(">hi", 35, len(told)) + apis))
         assert struct.unpack_from(">hhi", asked, 4) == (18, version, 1)
-        throttle = b"\0" * 4 if version else b""
-        hear(connection, framed(1, struct.pack(">hihhh", 0, 1, 0, 0, 7) + throttle))
+        hear(connection, framed(1, struct.pack(">hihhh", 0, 1, 0, 0, 7) + (b"\0" * 4 if version else b"")))
         assert connection.state is State.OPEN
         assert connection.ranges == {0: (0, 7)}
 
@@ -347,8 +335,7 @@ class TestNegotiation:
 
         # A controller's listener is no broker that lacks something: another bootstrap server may be a broker.
         connection = negotiating(guarantees=(AT_LEAST_ONCE,))
-        failure = refuses(connection, versions_answer(0, {3: (0, 8)}), "controller")
-        assert not isinstance(failure, ApisMissing)
+        assert not isinstance(refuses(connection, versions_answer(0, {3: (0, 8)}), "controller"), ApisMissing)
 
     def test_a_peer_that_refuses_every_version_or_echoes(self) -> None:
         refuses(negotiating(), versions_answer(0, RANGES, 42), "INVALID_REQUEST")

@@ -21,8 +21,7 @@ DIFFERENCES = {"is_retriable": {2}, "needs_new_metadata": {75}, "denied": set()}
 def test_codes_are_those_of_another_client() -> None:
     """kafka-python names exceptions, not all in Kafka's words: most must agree, a shift by one would agree in none."""
     others = {code: error.__name__.removesuffix("Error").lower() for code, error in OTHERS.items()}
-    agreeing = [code for code in ErrorCode if others.get(code) == code.name.replace("_", "").lower()]
-    assert len(agreeing) > 60
+    assert len([code for code in ErrorCode if others.get(code) == code.name.replace("_", "").lower()]) > 60
 
     names = {0: "NONE", 133: "SHARE_SESSION_LIMIT_REACHED", -2: "UNKNOWN_ERROR_CODE_-2"}
     assert {code: error_name(code) for code in names} == names
@@ -48,15 +47,12 @@ def test_codes_mean_what_another_client_takes_them_for() -> None:
 
 
 # By number, as brokers send them. kafka-python has no attributes for these.
-@pytest.mark.parametrize(
-    ("attribute", "codes"),
-    [
-        ("broker_busy", {7, 89}),
-        ("coordinator_not_ready", {14, 15, 16}),
-        ("coordinator_moved", {15, 16}),
-        ("fenced", {47, 48, 49, 90}),
-    ],
-)
+@pytest.mark.parametrize(("attribute", "codes"), [
+    ("broker_busy", {7, 89}),
+    ("coordinator_not_ready", {14, 15, 16}),
+    ("coordinator_moved", {15, 16}),
+    ("fenced", {47, 48, 49, 90}),
+])  # fmt: skip
 def test_an_attribute_holds_for_these_codes_alone(attribute: str, codes: set[int]) -> None:
     assert {code for code in range(-200, 200) if getattr(meaning(code), attribute)} == codes
 

@@ -134,21 +134,18 @@ class TestMalformed:
         # A length that is believed is of gigabytes; other threads may allocate a little meanwhile.
         assert peak < 10_000_000
 
-    @pytest.mark.parametrize(
-        ("message_type", "raw", "words"),
-        [
-            (MetadataResponse13, b"\xff\xff\xff\xff\x7f", "length of 34359738366 where 0 bytes are left"),
-            (MetadataResponse13, b"\xff\xff\xff\xff\xff\x01", "varint"),
-            (MetadataResponse13, b"\0", "brokers is null"),
-            (MetadataResponse13, b"\x02" + b"\0\0\0\1" + b"\0", "host is null"),
-            (MetadataResponse13, b"\x02" + b"\0\0\0\1" + b"\x03\xc3\x28", "UTF-8"),
-            (MetadataResponse13, b"\x02" + b"\0\0\0\1" + b"\x7fab", "length of 126 where 2 bytes are left"),
-            # An unknown tagged field that does not end.
-            (ApiVersionsResponse, b"\0\0\0" + b"\x01" + b"\x63\x7f", "length of 127 where 0 bytes are left"),
-            # No keys, throttle time, one tagged field: tag 1 (an int64) in 9 bytes.
-            (ApiVersionsResponse, b"\0\0\0" + b"\x01" + b"\x01\x09" + bytes(9), "not as long"),
-        ],
-    )
+    @pytest.mark.parametrize(("message_type", "raw", "words"), [
+        (MetadataResponse13, b"\xff\xff\xff\xff\x7f", "length of 34359738366 where 0 bytes are left"),
+        (MetadataResponse13, b"\xff\xff\xff\xff\xff\x01", "varint"),
+        (MetadataResponse13, b"\0", "brokers is null"),
+        (MetadataResponse13, b"\x02" + b"\0\0\0\1" + b"\0", "host is null"),
+        (MetadataResponse13, b"\x02" + b"\0\0\0\1" + b"\x03\xc3\x28", "UTF-8"),
+        (MetadataResponse13, b"\x02" + b"\0\0\0\1" + b"\x7fab", "length of 126 where 2 bytes are left"),
+        # An unknown tagged field that does not end.
+        (ApiVersionsResponse, b"\0\0\0" + b"\x01" + b"\x63\x7f", "length of 127 where 0 bytes are left"),
+        # No keys, throttle time, one tagged field: tag 1 (an int64) in 9 bytes.
+        (ApiVersionsResponse, b"\0\0\0" + b"\x01" + b"\x01\x09" + bytes(9), "not as long"),
+    ])  # fmt: skip
     def test_says_what_is_wrong(self, message_type: type, raw: bytes, words: str) -> None:
         begins = b"\0\0\0\0" if message_type is MetadataResponse13 else b"\0\0\1\0"
         with pytest.raises(ProtocolError, match=words):

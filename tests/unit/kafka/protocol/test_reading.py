@@ -6,27 +6,29 @@ from typing import Any
 
 import pytest
 
+import apis
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse, SharedFetchRequest, SharedFetchResponse
-from kafka_sink.kafka.protocol.apis.list_offsets import EARLIEST, LATEST, AskedOffset, ListOffsetsRequest
-from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kafka_sink.kafka.protocol.requests import Request, decode_response, select_version
 from kafka_sink.records.aborted_transaction import AbortedTransaction
 from their_messages import answered, as_they_read, lacks, to_other_questions, written
 
 ORDERS, OTHER = uuid.UUID(int=9), uuid.UUID(int=10)
-FETCH = FetchRequest("orders", ORDERS, 2, 2**40, 7, IsolationLevel.READ_COMMITTED, 1 << 20, 1, 500, "a")
+FETCH = apis.FetchRequest("orders", ORDERS, 2, 2**40, 7, IsolationLevel.READ_COMMITTED, 1 << 20, 1, 500, "a")
 # A topic comes twice, because the order of partitions counts.
-SHARED = SharedFetchRequest(
+SHARED = apis.SharedFetchRequest(
     (FETCH, replace(FETCH, topic="clicks", topic_id=OTHER, partition=0), replace(FETCH, partition=3)), 1 << 20, 0
 )
-OFFSETS = ListOffsetsRequest(
-    (AskedOffset("orders", 2, LATEST, 7), AskedOffset("orders", 0, EARLIEST), AskedOffset("clicks", 0, 1_700_000_000)),
+OFFSETS = apis.ListOffsetsRequest(
+    (
+        apis.AskedOffset("orders", 2, apis.LATEST, 7),
+        apis.AskedOffset("orders", 0, apis.EARLIEST),
+        apis.AskedOffset("clicks", 0, 1_700_000_000),
+    ),
     IsolationLevel.READ_COMMITTED,
     timeout_ms=30_000,
 )
-EPOCH = OffsetForLeaderEpochRequest("orders", 2, current_leader_epoch=7, leader_epoch=5)
+EPOCH = apis.OffsetForLeaderEpochRequest("orders", 2, current_leader_epoch=7, leader_epoch=5)
 RECORDS = bytes(range(256)) * 20
 FETCH_VERSIONS, LIST_OFFSETS_VERSIONS = range(11, 19), range(4, 12)
 FETCHED = {"partition": 2, "fetch_offset": 2**40, "current_leader_epoch": 7, "partition_max_bytes": 1 << 20}
@@ -42,8 +44,10 @@ TIMES = [
     {"name": "clicks", "partitions": [asked_offset(0, 1_700_000_000, -1)]},
 ]
 EPOCH_ASKED = {"partition": 2, "current_leader_epoch": 7, "leader_epoch": 5}
+
+
 # The requests, their versions, and what another client reads.
-ENCODED: list[tuple[Request, Any, dict[str, Any]]] = [
+@pytest.mark.parametrize(("request_", "versions", "expected"), [
     (
         FETCH,
         FETCH_VERSIONS,
@@ -62,10 +66,7 @@ ENCODED: list[tuple[Request, Any, dict[str, Any]]] = [
     (OFFSETS, LIST_OFFSETS_VERSIONS, {"replica_id": -1, "isolation_level": 1, "topics": TIMES}),
     (OFFSETS, (10, 11), {"timeout_ms": 30_000}),
     (EPOCH, (3, 4), {"replica_id": -1, "topics": [{"topic": "orders", "partitions": [EPOCH_ASKED]}]}),
-]
-
-
-@pytest.mark.parametrize(("request_", "versions", "expected"), ENCODED)
+])  # fmt: skip
 def test_another_client_reads_what_is_sent(request_: Request, versions: Any, expected: dict[str, Any]) -> None:
     for version in versions:
         assert lacks(as_they_read(request_, version), expected) is None, version
@@ -90,8 +91,8 @@ class TestFetch:
         said = fetched(**offsets, aborted_transactions=[{"producer_id": 2**40, "first_offset": 50}])
         frame = written(FETCH, version, said | {"throttle_time_ms": 5})
         response = decode_response(FETCH, version, frame)
-        assert isinstance(response, FetchResponse)
-        assert response == FetchResponse(5, 0, 90, 80, 3, (AbortedTransaction(2**40, 50),), 4, memoryview(RECORDS))
+        assert isinstance(response, apis.FetchResponse)
+        assert response == apis.FetchResponse(5, 0, 90, 80, 3, (AbortedTransaction(2**40, 50),), 4, memoryview(RECORDS))
         assert response.records.obj is frame
         nothing = answered(FETCH, version, **fetched(records=None, aborted_transactions=None))
         assert (nothing.aborted_transactions, bytes(nothing.records)) == ((), b"")
@@ -101,8 +102,8 @@ class TestFetch:
     @pytest.mark.parametrize("version", [11, 12, 13, 18])
     def test_an_error_or_a_throttle_comes_without_records_or_partitions(self, version: int) -> None:
         assert answered(FETCH, version, **fetched(error_code=6, records=None)).error_code == 6
-        assert answered(FETCH, version, error_code=71, responses=[]) == FetchResponse(0, 71)
-        assert answered(FETCH, version, throttle_time_ms=900, responses=[]) == FetchResponse(900, 0)
+        assert answered(FETCH, version, error_code=71, responses=[]) == apis.FetchResponse(0, 71)
+        assert answered(FETCH, version, throttle_time_ms=900, responses=[]) == apis.FetchResponse(900, 0)
 
     @pytest.mark.parametrize("version", [12, 13])
     def test_an_answer_to_something_else(self, version: int) -> None:
@@ -119,9 +120,8 @@ class TestFetch:
         of_clicks = {"topic": "clicks", "topic_id": OTHER, "partitions": [{"partition_index": 0, "records": b"c"}]}
         of_orders = fetched(error_code=6, records=None)["responses"][0]
         of_orders["partitions"].append({"partition_index": 3, "records": b"o", "high_watermark": 7})
-        said = {"throttle_time_ms": 5, "responses": [of_clicks, of_orders]}
-        response = answered(SHARED, version, **said)
-        assert isinstance(response, SharedFetchResponse)
+        response = answered(SHARED, version, throttle_time_ms=5, responses=[of_clicks, of_orders])
+        assert isinstance(response, apis.SharedFetchResponse)
         found = [(each.error_code, bytes(each.records)) for each in response.parts]
         assert (found, response.parts[2].high_watermark) == ([(6, b""), (0, b"c"), (0, b"o")], 7)
         for wrong in ([of_clicks], [of_clicks, of_orders, of_clicks], [of_orders, {**of_clicks, "topic_id": ORDERS}]):
@@ -133,8 +133,8 @@ class TestFetch:
     def test_a_refusal_of_the_whole_request_is_of_each_partition(self) -> None:
         for said in ({"error_code": 71}, {"throttle_time_ms": 9}):
             refused = answered(SHARED, 18, responses=[], **said)
-            of_each = FetchResponse(said.get("throttle_time_ms", 0), said.get("error_code", 0))
-            assert refused == SharedFetchResponse(of_each.throttle_time_ms, (of_each,) * 3)
+            of_each = apis.FetchResponse(said.get("throttle_time_ms", 0), said.get("error_code", 0))
+            assert refused == apis.SharedFetchResponse(of_each.throttle_time_ms, (of_each,) * 3)
 
 
 FOUND = {"partition_index": 2, "timestamp": -1, "offset": 2**40, "leader_epoch": 7}
@@ -155,10 +155,8 @@ def test_offsets_of_another_clients_answer(version: int) -> None:
 
 @pytest.mark.parametrize("version", [3, 4])
 def test_where_an_epoch_ends_in_another_clients_answer(version: int) -> None:
-    partition = {"partition": 2, "leader_epoch": 4, "end_offset": 2**40}
-    topic = {"topic": "orders", "partitions": [partition]}
-    response = answered(EPOCH, version, throttle_time_ms=5, topics=[topic])
-    assert astuple(response) == (5, 0, 4, 2**40)
+    topic = {"topic": "orders", "partitions": [{"partition": 2, "leader_epoch": 4, "end_offset": 2**40}]}
+    assert astuple(answered(EPOCH, version, throttle_time_ms=5, topics=[topic])) == (5, 0, 4, 2**40)
     for topics in to_other_questions([topic]):
         with pytest.raises(ProtocolError, match="an OffsetForLeaderEpoch answer for something else than asked"):
             answered(EPOCH, version, topics=topics)

@@ -9,32 +9,27 @@ from typing import Any
 
 import pytest
 
+import apis
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.protocol.acl_operation import NOT_TOLD
 from kafka_sink.kafka.protocol.all_apis import APIS
-from kafka_sink.kafka.protocol.api import check_answered
-from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
-from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
 from kafka_sink.kafka.protocol.requests import Request, api_of, decode_response, encode_request, select_version
 from their_messages import answered, as_they_read, encoded, lacks, name_of, written
 
 ORDERS, CLICKS = uuid.UUID(int=7), uuid.UUID(int=8)
 RECORDS = bytes(range(256)) * 40
-OF_ORDERS = ProducePartition("orders", 2, ORDERS, memoryview(RECORDS))
-OF_CLICKS = ProducePartition("clicks", 0, CLICKS, b"few")
-PRODUCE = ProduceRequest(
+OF_ORDERS = apis.ProducePartition("orders", 2, ORDERS, memoryview(RECORDS))
+OF_CLICKS = apis.ProducePartition("clicks", 0, CLICKS, b"few")
+PRODUCE = apis.ProduceRequest(
     -1, 30_000, (OF_ORDERS, OF_CLICKS, replace(OF_ORDERS, partition=0, records=memoryview(RECORDS)[100:]))
 )
 ANONYMOUS = replace(PRODUCE, partitions=(replace(PRODUCE.partitions[0], topic_id=None),))
-ORDERS_ALONE = MetadataRequest(("orders",), allow_auto_topic_creation=True)
-DESCRIBED = MetadataRequest(("orders",), False, describe=True)
-ALL_TOPICS = MetadataRequest(None, False)
-INIT, INIT_TXN = InitProducerIdRequest(60_000), InitProducerIdRequest(1, "s.0")
-SASL = SaslAuthenticateRequest(b"secret")
-SOFTWARE = ApiVersionsRequest("name", "1.0")
+ORDERS_ALONE = apis.MetadataRequest(("orders",), allow_auto_topic_creation=True)
+DESCRIBED = apis.MetadataRequest(("orders",), False, describe=True)
+ALL_TOPICS = apis.MetadataRequest(None, False)
+INIT, INIT_TXN = apis.InitProducerIdRequest(60_000), apis.InitProducerIdRequest(1, "s.0")
+SASL = apis.SaslAuthenticateRequest(b"secret")
+SOFTWARE = apis.ApiVersionsRequest("name", "1.0")
 SENT_RECORDS = [
     {"partition_data": [{"index": 2, "records": RECORDS}, {"index": 0, "records": RECORDS[100:]}]},
     {"partition_data": [{"index": 0, "records": b"few"}]},
@@ -49,7 +44,7 @@ ENCODED: list[tuple[Any, Any, dict[str, Any]]] = [
     (ORDERS_ALONE, range(4, 14), {"topics": [{"name": "orders"}], "allow_auto_topic_creation": True}),
     (ORDERS_ALONE, range(8, 14), {"include_topic_authorized_operations": False}),
     (DESCRIBED, range(8, 14), {"include_topic_authorized_operations": True, "allow_auto_topic_creation": False}),
-    (MetadataRequest((), False), (5, 12), {"topics": []}),
+    (apis.MetadataRequest((), False), (5, 12), {"topics": []}),
     (ALL_TOPICS, (4, 9, 12), {"topics": None}),
     (INIT, (0, 1, 4, 5), {"transactional_id": None, "transaction_timeout_ms": 60_000}),
     (INIT, (4, 5), {"producer_id": -1, "producer_epoch": -1}),
@@ -74,7 +69,7 @@ class TestEncode:
         assert (len(spliced), len(buffers)) == (2, 5)
         # kio takes len() for a size; a view of int64 has fewer items than bytes.
         records = memoryview(bytes(8000)).cast("q")
-        frame = encoded(ProduceRequest(-1, 1, (ProducePartition("t", 0, None, records),)), 9)
+        frame = encoded(apis.ProduceRequest(-1, 1, (apis.ProducePartition("t", 0, None, records),)), 9)
         assert int.from_bytes(frame[:4], "big") == len(frame) - 4
 
 
@@ -128,7 +123,7 @@ class TestDecode:
         said = described(["orders"], [(1, "localhost", 9092)], [0], error_code=5, leader_id=-1, leader_epoch=4)
         said["topics"].append({"error_code": 3, "name": "nope", "topic_id": None})
         said |= {"throttle_time_ms": 3, "cluster_id": "c", "controller_id": 1, "error_code": 129}
-        response = answered(MetadataRequest(("nope", "orders"), True), version, **said)
+        response = answered(apis.MetadataRequest(("nope", "orders"), True), version, **said)
         partition = (5, 0, -1, 4, (), ())
         topics = (0, "orders", ORDERS, (partition,), NOT_TOLD, False), (3, "nope", None, (), NOT_TOLD, False)
         brokers = ((1, "localhost", 9092, "a"),)
@@ -149,10 +144,9 @@ class TestDecode:
             assert astuple(session) == (0, None, b"ok", 90 * version, 0)
 
     @pytest.mark.parametrize("version", [9, 13])
-    @pytest.mark.parametrize(
-        ("base_offset", "is_one"),
-        [(-1, True), (0, True), (2**63 - 2**31, True), (-2, False), (-(2**63), False), (2**63 - 1, False)],
-    )
+    @pytest.mark.parametrize(("base_offset", "is_one"), [
+        (-1, True), (0, True), (2**63 - 2**31, True), (-2, False), (-(2**63), False), (2**63 - 1, False),
+    ])  # fmt: skip
     def test_offsets_that_no_log_has(self, version: int, base_offset: int, is_one: bool) -> None:
         """Believed, they would be proof of rows in acknowledgements, and beyond 64 bits the task's own end."""
         if is_one:
@@ -171,7 +165,9 @@ class TestDecode:
 
 AT = [(1, "h", 1)]
 HOLES = "missing or repeated partitions"
-TO_ANOTHER_QUESTION: list[tuple[Any, Any, dict[str, Any], str]] = [
+
+
+@pytest.mark.parametrize(("request_", "versions", "said", "words"), [
     *(
         (PRODUCE, (9, 13), produced(results), words)
         for results, words in (
@@ -196,10 +192,7 @@ TO_ANOTHER_QUESTION: list[tuple[Any, Any, dict[str, Any], str]] = [
     (ALL_TOPICS, (12,), described(["orders", "orders"], AT, [0]), "other topics"),
     (INIT, (5,), {"producer_id": -1, "producer_epoch": 0}, "neither an error nor a producer id"),
     (INIT, (5,), {"producer_id": 5, "producer_epoch": -1}, "neither an error nor a producer id"),
-]
-
-
-@pytest.mark.parametrize(("request_", "versions", "said", "words"), TO_ANOTHER_QUESTION, ids=name_of)
+], ids=name_of)  # fmt: skip
 def test_an_answer_to_another_question_is_none(request_: Request, versions: Any, said: Any, words: str) -> None:
     for version in versions:
         with pytest.raises(ProtocolError, match=words):
@@ -224,7 +217,7 @@ class TestOldVersions:
         assert response.throttle_time_ms == (70 if version >= 6 else 0)
 
 
-SPOKEN: list[tuple[Any, tuple[int, int], int | None]] = [
+@pytest.mark.parametrize(("request_", "theirs", "version"), [
     (PRODUCE, (0, 7), 7),  # Kafka 2.1
     (PRODUCE, (0, 9), 9),  # Kafka 3.3
     (PRODUCE, (0, 11), 11),  # Kafka 3.9
@@ -235,17 +228,14 @@ SPOKEN: list[tuple[Any, tuple[int, int], int | None]] = [
     (PRODUCE, (14, 15), None),
     (ANONYMOUS, (0, 13), 12),
     (ANONYMOUS, (13, 13), None),
-    (MetadataRequest((), True), (0, 12), 12),
-    (MetadataRequest((), True), (0, 5), 5),  # Event Hubs
-    (MetadataRequest((), True), (0, 3), None),  # a question would create the topic
+    (apis.MetadataRequest((), True), (0, 12), 12),
+    (apis.MetadataRequest((), True), (0, 5), 5),  # Event Hubs
+    (apis.MetadataRequest((), True), (0, 3), None),  # a question would create the topic
     (INIT, (0, 6), 5),
     (INIT, (0, 0), 0),
     (INIT_TXN, (0, 3), 3),
     (INIT_TXN, (0, 2), None),  # before KIP-360
-]
-
-
-@pytest.mark.parametrize(("request_", "theirs", "version"), SPOKEN, ids=name_of)
+], ids=name_of)  # fmt: skip
 def test_the_highest_version_in_common(request_: Request, theirs: tuple[int, int], version: int | None) -> None:
     assert select_version(request_, {api_of(request_).key: theirs}) == version
     assert select_version(request_, {}) is None, "an API that is not offered"
@@ -299,6 +289,6 @@ sys.exit("; ".join(failed) or 0)
 
 def test_a_mapping_of_answers_counts_each_key_once() -> None:
     for found in ({"a": 0, "b": 2}, ["b", "a"]):
-        check_answered("Metadata", {"a": 3, "b": 0}, found)
+        apis.check_answered("Metadata", {"a": 3, "b": 0}, found)
         with pytest.raises(ProtocolError):
-            check_answered("Metadata", ["a"], found)
+            apis.check_answered("Metadata", ["a"], found)

@@ -11,24 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_sink.errors import SaslRefused
+from kafka_sink.kafka.protocol import sasl
 from kafka_sink.kafka.protocol.gssapi import MAX_STEPS, MAX_TOKEN_BYTES, Gssapi, KerberosLogin
-from kafka_sink.kafka.protocol.sasl import (
-    MAX_CHALLENGE_BYTES,
-    MAX_ITERATIONS,
-    MAX_ITERATIONS_AT_ONCE,
-    MECHANISMS,
-    Exchange,
-    PasswordLogin,
-    TokenLogin,
-    authentication,
-)
 
-ALICE = PasswordLogin("alice", "hunter2")
+ALICE = sasl.PasswordLogin("alice", "hunter2")
 NONCE = "fyko+d2lbbFgONRv9qkxdawL"
 
 
-def begun(mechanism: str, login: PasswordLogin | TokenLogin = ALICE) -> tuple[Exchange, bytes]:
-    exchange = MECHANISMS[mechanism](login, lambda: NONCE)
+def begun(mechanism: str, login: sasl.PasswordLogin | sasl.TokenLogin = ALICE) -> tuple[sasl.Exchange, bytes]:
+    exchange = sasl.MECHANISMS[mechanism](login, lambda: NONCE)
     first = exchange.respond(None)
     assert first is not None
     return exchange, first
@@ -64,24 +55,21 @@ class Server:
         return b"v=" + base64.b64encode(hmac.digest(server_key, message, self.digest))
 
 
-TOKEN = TokenLogin("app", "abc.def", (("logicalCluster", "lkc-1"),))
+TOKEN = sasl.TokenLogin("app", "abc.def", (("logicalCluster", "lkc-1"),))
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "login", "said"),
-    [
-        ("PLAIN", ALICE, b"\0alice\0hunter2"),
-        ("OAUTHBEARER", TOKEN, b"n,,\x01auth=Bearer abc.def\x01logicalCluster=lkc-1\x01\x01"),
-    ],
-)
-def test_what_says_all_at_once(mechanism: str, login: PasswordLogin | TokenLogin, said: bytes) -> None:
+@pytest.mark.parametrize(("mechanism", "login", "said"), [
+    ("PLAIN", ALICE, b"\0alice\0hunter2"),
+    ("OAUTHBEARER", TOKEN, b"n,,\x01auth=Bearer abc.def\x01logicalCluster=lkc-1\x01\x01"),
+])  # fmt: skip
+def test_what_says_all_at_once(mechanism: str, login: sasl.PasswordLogin | sasl.TokenLogin, said: bytes) -> None:
     exchange, first = begun(mechanism, login)
     assert first == said
     assert exchange.respond(b"") is None
 
 
 def test_scram_as_in_rfc_7677() -> None:
-    exchange = MECHANISMS["SCRAM-SHA-256"](PasswordLogin("user", "pencil"), lambda: "rOprNGfwEbeRWgbNEkqO")
+    exchange = sasl.MECHANISMS["SCRAM-SHA-256"](sasl.PasswordLogin("user", "pencil"), lambda: "rOprNGfwEbeRWgbNEkqO")
     assert exchange.respond(None) == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
     nonce = b"rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
     assert exchange.respond(b"r=" + nonce + b",s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096") == (
@@ -95,7 +83,7 @@ def test_scram_as_in_rfc_7677() -> None:
 @given(name=st.text(min_size=1, max_size=9), password=st.text(max_size=9))
 def test_scram_with_any_name_and_password(mechanism: str, digest: str, name: str, password: str) -> None:
     server = Server(password, digest)
-    exchange, first = begun(mechanism, PasswordLogin(name, password))
+    exchange, first = begun(mechanism, sasl.PasswordLogin(name, password))
     said = first.decode().removeprefix("n,,n=").rpartition(",r=")[0]
     assert "," not in said
     assert said.replace("=2C", ",").replace("=3D", "=") == name
@@ -109,21 +97,18 @@ def test_scram_with_any_name_and_password(mechanism: str, digest: str, name: str
 GOOD = f"r={NONCE}more,s=c2FsdA==,i=4096".encode()
 
 
-@pytest.mark.parametrize(
-    ("challenge", "words"),
-    [
-        (b"", "not SCRAM's"),
-        (b"r=other,s=c2FsdA==,i=4096", "nonce"),
-        (f"r={NONCE},s=c2FsdA==,i=4096".encode(), "nonce"),
-        (GOOD.replace(b"4096", b"4095"), "4095 iterations"),
-        (GOOD.replace(b"4096", str(MAX_ITERATIONS + 1).encode()), "iterations"),
-        (GOOD.replace(b"4096", b"9" * 10), "not SCRAM's"),
-        (GOOD.replace(b"4096", b"-1"), "not SCRAM's"),
-        (b"m=ext," + GOOD, "not SCRAM's"),
-        (GOOD.replace(b"c2FsdA==", b"c2FsdA="), "Base64"),
-        (GOOD + b",x=" + bytes(MAX_CHALLENGE_BYTES), "challenge of"),
-    ],
-)
+@pytest.mark.parametrize(("challenge", "words"), [
+    (b"", "not SCRAM's"),
+    (b"r=other,s=c2FsdA==,i=4096", "nonce"),
+    (f"r={NONCE},s=c2FsdA==,i=4096".encode(), "nonce"),
+    (GOOD.replace(b"4096", b"4095"), "4095 iterations"),
+    (GOOD.replace(b"4096", str(sasl.MAX_ITERATIONS + 1).encode()), "iterations"),
+    (GOOD.replace(b"4096", b"9" * 10), "not SCRAM's"),
+    (GOOD.replace(b"4096", b"-1"), "not SCRAM's"),
+    (b"m=ext," + GOOD, "not SCRAM's"),
+    (GOOD.replace(b"c2FsdA==", b"c2FsdA="), "Base64"),
+    (GOOD + b",x=" + bytes(sasl.MAX_CHALLENGE_BYTES), "challenge of"),
+])  # fmt: skip
 def test_a_first_message_that_is_refused_before_anything_is_computed(
     challenge: bytes, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,26 +120,23 @@ def test_a_first_message_that_is_refused_before_anything_is_computed(
     assert "hunter2" not in str(refused.value)
 
 
-@pytest.mark.parametrize("iterations", [MAX_ITERATIONS_AT_ONCE, MAX_ITERATIONS_AT_ONCE + 1, 50_000])
+@pytest.mark.parametrize("iterations", [sasl.MAX_ITERATIONS_AT_ONCE, sasl.MAX_ITERATIONS_AT_ONCE + 1, 50_000])
 def test_iterations_beyond_kafkas_own_are_left_to_the_caller_and_count_as_well(iterations: int) -> None:
     server = Server("hunter2", "sha256", iterations)
     exchange, first = begun("SCRAM-SHA-256")
     answer = exchange.respond(server.first(first))
-    assert callable(answer) == (iterations > MAX_ITERATIONS_AT_ONCE)
+    assert callable(answer) == (iterations > sasl.MAX_ITERATIONS_AT_ONCE)
     proof = server.final(answer() if callable(answer) else answer or b"")
     assert proof is not None
     assert exchange.respond(proof) is None
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda final: b"", "not SCRAM's"),
-        (lambda final: b"e=other-error", "not SCRAM's"),
-        (lambda final: b"v=" + base64.b64encode(bytes(32)), "signature is wrong"),
-        (lambda final: b"v=AAAA", "signature is wrong"),
-    ],
-)
+@pytest.mark.parametrize(("change", "words"), [
+    (lambda final: b"", "not SCRAM's"),
+    (lambda final: b"e=other-error", "not SCRAM's"),
+    (lambda final: b"v=" + base64.b64encode(bytes(32)), "signature is wrong"),
+    (lambda final: b"v=AAAA", "signature is wrong"),
+])  # fmt: skip
 def test_a_broker_that_does_not_know_the_password(change: Callable[[bytes], bytes], words: str) -> None:
     server = Server("hunter2", "sha256")
     exchange, first = begun("SCRAM-SHA-256")
@@ -174,10 +156,9 @@ def test_oauthbearer_that_is_refused_is_acknowledged_and_ends(more: bytes) -> No
 
 
 def test_nothing_shows_a_secret() -> None:
-    assert "hunter2" not in repr(TokenLogin("app", "abc", (("tenant", "hunter2"),)))
-    for login in (ALICE, TokenLogin("app", "hunter2")):
-        mechanism = "PLAIN" if login is ALICE else "OAUTHBEARER"
-        begun_ = authentication(mechanism, login, lambda: NONCE)
+    assert "hunter2" not in repr(sasl.TokenLogin("app", "abc", (("tenant", "hunter2"),)))
+    for login in (ALICE, sasl.TokenLogin("app", "hunter2")):
+        begun_ = sasl.authentication("PLAIN" if login is ALICE else "OAUTHBEARER", login, lambda: NONCE)
         assert "hunter2" not in repr(begun_)
         assert begun_.shown("it is hunter2\0, " + "x" * 1000) == r"it is ...\x00, " + "x" * 276 + "... (cut)"
         assert begun_.shown(None) == ""
@@ -222,8 +203,7 @@ def test_both_sides_are_established_and_no_layer_is_chosen() -> None:
     answer = gssapi_answers(context)
     assert answer(None) == b"ap-req"
     # Established with nothing left to send: an empty response asks for the offer.
-    assert answer(b"ap-rep") == b""
-    assert answer(b"<\x07\x00\xff\xff>") == b"<\x01\x00\x00\x00>"
+    assert (answer(b"ap-rep"), answer(b"<\x07\x00\xff\xff>")) == (b"", b"<\x01\x00\x00\x00>")
     assert answer(b"") is None
     assert context.taken == [b"", b"ap-rep"]
 
@@ -240,17 +220,14 @@ def test_a_context_may_need_another_round_or_none() -> None:
     assert Gssapi(KerberosLogin("alice", context)).respond(None) is not None and context.taken == []
 
 
-@pytest.mark.parametrize(
-    ("offer", "words"),
-    [
-        (b"<\x06\x00\xff\xff>", "requires integrity or confidentiality"),
-        (b"<\x00\x00\x00\x00>", "requires integrity or confidentiality"),
-        (b"<>", "has 0 bytes"),
-        (b"<\x01\x00\x00\x00more>", "has 8 bytes"),
-        (b"", "it sends no offer"),
-        (OFFER, "not its integrity"),
-    ],
-)
+@pytest.mark.parametrize(("offer", "words"), [
+    (b"<\x06\x00\xff\xff>", "requires integrity or confidentiality"),
+    (b"<\x00\x00\x00\x00>", "requires integrity or confidentiality"),
+    (b"<>", "has 0 bytes"),
+    (b"<\x01\x00\x00\x00more>", "has 8 bytes"),
+    (b"", "it sends no offer"),
+    (OFFER, "not its integrity"),
+])  # fmt: skip
 def test_an_offer_that_cannot_be_taken_ends_the_exchange(offer: bytes, words: str) -> None:
     answer = gssapi_answers(Scripted([b"ap-req"]))
     answer(None)

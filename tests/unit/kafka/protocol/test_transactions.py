@@ -6,24 +6,9 @@ from typing import Any
 
 import pytest
 
+import apis
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.protocol.acl_operation import NOT_TOLD, AclOperation, allows
-from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
-from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
-from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
-from kafka_sink.kafka.protocol.apis.delete_groups import DeleteGroupsRequest
-from kafka_sink.kafka.protocol.apis.describe_configs import DescribeConfigsRequest, TopicConfigsRequest
-from kafka_sink.kafka.protocol.apis.describe_groups import DescribeGroupRequest
-from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
-from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsRequest
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
-from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest, ProgressCommitRequest
-from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
-from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
 from kafka_sink.kafka.protocol.requests import Request, api_of, select_version
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from their_messages import answered, as_they_read, lacks, name_of, to_other_questions
@@ -33,30 +18,30 @@ PARTITIONS = (("orders", 2), ("clicks", 0), ("orders", 0))
 CEILING = "transaction.max.timeout.ms"
 SETTINGS = ("min.insync.replicas", "max.message.bytes")
 
-FIND = FindCoordinatorRequest(CoordinatorKind.TRANSACTION, ("s.0", "s.1"))
-ADD_PARTITIONS = AddPartitionsToTxnRequest("s.0", BIG, 3, PARTITIONS)
-ADD_OFFSETS = AddOffsetsToTxnRequest("s.0", BIG, 3, "s.0-marker")
-COMMIT = EndTxnRequest("s.0", BIG, 3, committed=True, transaction_version=2)
+FIND = apis.FindCoordinatorRequest(apis.CoordinatorKind.TRANSACTION, ("s.0", "s.1"))
+ADD_PARTITIONS = apis.AddPartitionsToTxnRequest("s.0", BIG, 3, PARTITIONS)
+ADD_OFFSETS = apis.AddOffsetsToTxnRequest("s.0", BIG, 3, "s.0-marker")
+COMMIT = apis.EndTxnRequest("s.0", BIG, 3, committed=True, transaction_version=2)
 COMMIT_1 = replace(COMMIT, transaction_version=1)
-OFFSET = TxnOffsetCommitRequest("s.0", "s.0-marker", BIG, 3, "state", 0, BIG + 7, "zoë", transaction_version=2)
+OFFSET = apis.TxnOffsetCommitRequest("s.0", "s.0-marker", BIG, 3, "state", 0, BIG + 7, "zoë", transaction_version=2)
 OFFSET_1 = replace(OFFSET, transaction_version=1)
-PLAIN = OffsetCommitRequest("s.0", "state", 1, BIG, "zoë")
-PROGRESS = ProgressCommitRequest(
+PLAIN = apis.OffsetCommitRequest("s.0", "state", 1, BIG, "zoë")
+PROGRESS = apis.ProgressCommitRequest(
     "stream", {TopicPartition("orders", 2): BIG, TopicPartition("zoë", 0): 0, TopicPartition("orders", 0): 7}
 )
-FETCH = OffsetFetchRequest(("s.0", "s.1"), "state", 0)
-FETCH_BOTH = OffsetFetchRequest(("s.0",), "state", 0, beside=1)
-DELETE = DeleteGroupsRequest(("s.0", "s.1"))
-DESCRIBE = DescribeTransactionsRequest(("s.0", "s.1"))
-LIST = ListTransactionsRequest(transactional_id_prefix="s.")
-ONGOING = ListTransactionsRequest((BIG,), ("Ongoing",))
-PRODUCERS = DescribeProducersRequest(PARTITIONS)
-MARKERS = WriteTxnMarkersRequest(BIG, 3, committed=True, coordinator_epoch=9, partitions=PARTITIONS)
-CREATE = CreateTopicsRequest("state", partition_count=1, timeout_ms=30_000)
+FETCH = apis.OffsetFetchRequest(("s.0", "s.1"), "state", 0)
+FETCH_BOTH = apis.OffsetFetchRequest(("s.0",), "state", 0, beside=1)
+DELETE = apis.DeleteGroupsRequest(("s.0", "s.1"))
+DESCRIBE = apis.DescribeTransactionsRequest(("s.0", "s.1"))
+LIST = apis.ListTransactionsRequest(transactional_id_prefix="s.")
+ONGOING = apis.ListTransactionsRequest((BIG,), ("Ongoing",))
+PRODUCERS = apis.DescribeProducersRequest(PARTITIONS)
+MARKERS = apis.WriteTxnMarkersRequest(BIG, 3, committed=True, coordinator_epoch=9, partitions=PARTITIONS)
+CREATE = apis.CreateTopicsRequest("state", partition_count=1, timeout_ms=30_000)
 CREATE_SET = replace(CREATE, replication_factor=3, settings=(("retention.ms", "5"), ("cleanup.policy", "compact")))
-CONFIGS = DescribeConfigsRequest(node_id=3, name=CEILING)
-TOPIC_CONFIGS = TopicConfigsRequest(("orders", "clicks"), SETTINGS)
-GROUP = DescribeGroupRequest("orders.check")
+CONFIGS = apis.DescribeConfigsRequest(node_id=3, name=CEILING)
+TOPIC_CONFIGS = apis.TopicConfigsRequest(("orders", "clicks"), SETTINGS)
+GROUP = apis.DescribeGroupRequest("orders.check")
 # With all that their oldest versions can carry.
 FIND_ONE, FETCH_ONE = replace(FIND, keys=("s.0",)), replace(FETCH, group_ids=("s.0",))
 CREATE_ONE = replace(CREATE, replication_factor=1)
@@ -86,9 +71,11 @@ MARKED = {"producer_id": BIG, "producer_epoch": 3, "coordinator_epoch": 9, "topi
 OF_STATE = [{"name": "state", "partition_indexes": [0]}]
 NEW_TOPIC = {"name": "state", "num_partitions": 1, "replication_factor": -1, "assignments": [], "configs": []}
 SET = [{"name": name, "value": value} for name, value in CREATE_SET.settings]
+
+
 # The requests, their versions, and what another client reads.
-ENCODED: list[tuple[Any, Any, dict[str, Any]]] = [
-    *((replace(FIND, kind=kind), (4, 5, 6), {"key_type": kind}) for kind in CoordinatorKind),
+@pytest.mark.parametrize(("request_", "versions", "expected"), [
+    *((replace(FIND, kind=kind), (4, 5, 6), {"key_type": kind}) for kind in apis.CoordinatorKind),
     (FIND, (4, 5, 6), {"coordinator_keys": ["s.0", "s.1"]}),
     (FIND_ONE, (1, 2, 3), {"key": "s.0"}),
     (ADD_PARTITIONS, range(4), {f"v3_and_below_{name}": value for name, value in ADDED.items()}),
@@ -122,8 +109,8 @@ ENCODED: list[tuple[Any, Any, dict[str, Any]]] = [
     (ONGOING, (0, 1, 2), {"producer_id_filters": [BIG], "state_filters": ["Ongoing"]}),
     (ONGOING, (1, 2), {"duration_filter": -1}),
     (replace(LIST, transactional_id_prefix="a.b(c)-"), (2,), {"transactional_id_pattern": r"a\.b\(c\)\-(?s:.*)"}),
-    (ListTransactionsRequest(), (2,), {"producer_id_filters": [], "transactional_id_pattern": None}),
-    (ListTransactionsRequest(), (0, 1, 2), {"state_filters": []}),
+    (apis.ListTransactionsRequest(), (2,), {"producer_id_filters": [], "transactional_id_pattern": None}),
+    (apis.ListTransactionsRequest(), (0, 1, 2), {"state_filters": []}),
     (PRODUCERS, (0,), {"topics": grouped("partition_indexes")}),
     *(
         (replace(MARKERS, committed=each), (1,), {"markers": [MARKED | {"transaction_result": each}]})
@@ -136,16 +123,13 @@ ENCODED: list[tuple[Any, Any, dict[str, Any]]] = [
     (CONFIGS, range(1, 5), {"resources": [resource(4, "3", (CEILING,))]}),
     (TOPIC_CONFIGS, (4,), {"resources": [resource(2, "orders", SETTINGS), resource(2, "clicks", SETTINGS)]}),
     (GROUP, (3, 4, 5), {"groups": ["orders.check"], "include_authorized_operations": True}),
-]
-
-
-@pytest.mark.parametrize(("request_", "versions", "expected"), ENCODED, ids=name_of)
+], ids=name_of)  # fmt: skip
 def test_another_client_reads_what_is_sent(request_: Request, versions: Any, expected: dict[str, Any]) -> None:
     for version in versions:
         assert lacks(as_they_read(request_, version), expected) is None, version
 
 
-SPOKEN: list[tuple[Any, tuple[int, int], int | None]] = [
+@pytest.mark.parametrize(("request_", "theirs", "version"), [
     (COMMIT, (0, 5), 5),  # Kafka 4.x
     (COMMIT, (0, 4), None),  # Kafka 3.9
     (COMMIT_1, (0, 5), 4),
@@ -174,10 +158,7 @@ SPOKEN: list[tuple[Any, tuple[int, int], int | None]] = [
     (PROGRESS, (2, 9), 9),
     (PROGRESS, (2, 10), 9),
     (PROGRESS, (10, 10), None),
-]
-
-
-@pytest.mark.parametrize(("request_", "theirs", "version"), SPOKEN, ids=name_of)
+], ids=name_of)  # fmt: skip
 def test_versions_of_a_transaction_are_those_of_its_protocol(
     request_: Request, theirs: tuple[int, int], version: int | None
 ) -> None:
@@ -255,13 +236,12 @@ PRODUCERS_OF_ORDERS = [producers("orders", 2), producers("orders", 0, code=6)]
 NO_PRODUCERS = (("orders", 2, 0, None, ()), ("orders", 0, 6, "why", ()))
 TOLD_OF = ("Ongoing", 60_000)
 CHECKED = {"group_id": "orders.check", "error_code": 0, "authorized_operations": {3}, "members": []}
+
+
 # The request, the fields of the answer in all its versions, and the values of what we make of it.
-DECODED: list[tuple[Any, Any, Any]] = [
-    (
-        FIND,
-        {"coordinators": [found("s.1", 15, node_id=-1, host="", port=-1), found("s.0")]},
-        (9, (("s.1", 15, "why", -1, "", -1), ("s.0", 0, None, 1, "h", 9092))),
-    ),
+@pytest.mark.parametrize(("request_", "fields", "said"), [
+    (FIND, {"coordinators": [found("s.1", 15, node_id=-1, host="", port=-1), found("s.0")]},
+     (9, (("s.1", 15, "why", -1, "", -1), ("s.0", 0, None, 1, "h", 9092)))),
     (FIND_ONE, of_one("coordinators", found("s.0"), "key", since=4), (9, (("s.0", 0, None, 1, "h", 9092),))),
     (ADD_PARTITIONS, {"results_by_topic_v3_and_below": added(OTHERWISE)}, (9, tuple(OTHERWISE))),
     (ADD_OFFSETS, {"error_code": 47}, (9, 47)),
@@ -283,16 +263,11 @@ DECODED: list[tuple[Any, Any, Any]] = [
             ([of_group(), BARRIER | {"error_code": 12}], 12),
         )
     ),
-    (
-        replace(FETCH, group_ids=("a", "b", "c")),
-        {"groups": [group("c", of_group(code=88)), group("a", of_group(metadata=None)), group("b", code=16)]},
-        (9, (("c", 88, BIG, "m", ""), ("a", 0, BIG, "", ""), ("b", 16, -1, "", ""))),
-    ),
-    (
-        DELETE,
-        {"results": [{"group_id": "s.1", "error_code": 69}, {"group_id": "s.0", "error_code": 0}]},
-        (9, (("s.1", 69), ("s.0", 0))),
-    ),
+    (replace(FETCH, group_ids=("a", "b", "c")),
+     {"groups": [group("c", of_group(code=88)), group("a", of_group(metadata=None)), group("b", code=16)]},
+     (9, (("c", 88, BIG, "m", ""), ("a", 0, BIG, "", ""), ("b", 16, -1, "", "")))),
+    (DELETE, {"results": [{"group_id": "s.1", "error_code": 69}, {"group_id": "s.0", "error_code": 0}]},
+     (9, (("s.1", 69), ("s.0", 0)))),
     (
         DESCRIBE,
         {"transaction_states": [state("s.1", [("orders", [2, 0])]), state("s.0", start_ms=-1, code=105)]},
@@ -311,11 +286,8 @@ DECODED: list[tuple[Any, Any, Any]] = [
         | {"transaction_states": [listed("s.0"), listed("sX0"), listed("other"), listed("s.1", state="Empty")]},
         (9, 0, (("s.0", BIG, "Ongoing"), ("s.1", BIG, "Empty"))),
     ),
-    (
-        PRODUCERS,
-        {"topics": [producers("clicks", 0, [(BIG, -1), (5, 77)]), *PRODUCERS_OF_ORDERS]},
-        (9, (("clicks", 0, 0, None, ((BIG, 3, -1, 7, 5), (5, 3, 77, 7, 5))), *NO_PRODUCERS)),
-    ),
+    (PRODUCERS, {"topics": [producers("clicks", 0, [(BIG, -1), (5, 77)]), *PRODUCERS_OF_ORDERS]},
+     (9, (("clicks", 0, 0, None, ((BIG, 3, -1, 7, 5), (5, 3, 77, 7, 5))), *NO_PRODUCERS))),
     (MARKERS, {"markers": [marked(OTHERWISE)]}, (tuple(OTHERWISE), 0)),
     (CREATE_ONE, {"topics": [created("state", 36)]}, (9, 36, "why")),
     *(
@@ -329,10 +301,7 @@ DECODED: list[tuple[Any, Any, Any]] = [
     ),
     (TOPIC_CONFIGS, {"results": [DENIED, TOLD]}, (9, (("clicks", 29, {}), ("orders", 0, {SETTINGS[0]: "2"})))),
     (GROUP, {"groups": [CHECKED]}, (9, 0, 8)),
-]
-
-
-@pytest.mark.parametrize(("request_", "fields", "said"), DECODED, ids=name_of)
+], ids=name_of)  # fmt: skip
 def test_an_answer_of_another_client_is_understood(request_: Request, fields: Any, said: tuple[Any, ...]) -> None:
     by_version = fields if callable(fields) else lambda version: fields
     throttled = {} if request_ is MARKERS else {"throttle_time_ms": 9}
@@ -349,7 +318,7 @@ def test_an_answer_of_another_client_is_understood(request_: Request, fields: An
 
 
 # The request and its version, the answer, and the words of the error.
-REFUSED: list[tuple[Any, int, dict[str, Any], str]] = [
+@pytest.mark.parametrize(("request_", "version", "fields", "words"), [
     (FIND, 6, {"coordinators": [found("s.0")]}, "missing: 's.1'; .*: none"),
     (FIND, 6, {"coordinators": []}, "missing: 's.0' and 1 more"),
     (FIND, 6, {"coordinators": [found("s.0"), found("s.1"), found("s.2")]}, "missing: none; .*: 's.2'"),
@@ -375,10 +344,7 @@ REFUSED: list[tuple[Any, int, dict[str, Any], str]] = [
         (COMMIT, 5, {"error_code": 0, "producer_id": producer_id, "producer_epoch": epoch}, "next id and epoch")
         for producer_id, epoch in ((-1, 4), (BIG, -1), (-1, -1))
     ),
-]
-
-
-@pytest.mark.parametrize(("request_", "version", "fields", "words"), REFUSED, ids=name_of)
+], ids=name_of)  # fmt: skip
 def test_a_refused_answer_says_what_is_wrong_with_it(request_: Request, version: int, fields: Any, words: str) -> None:
     with pytest.raises(ProtocolError, match=f"{api_of(request_).name} .*{words}"):
         answered(request_, version, **fields)
@@ -387,7 +353,7 @@ def test_a_refused_answer_says_what_is_wrong_with_it(request_: Request, version:
 @pytest.mark.parametrize("version", range(10, 14))
 @pytest.mark.parametrize("describe", [False, True])
 def test_metadata_with_what_writes_do_not_need(version: int, describe: bool) -> None:
-    request = MetadataRequest(("orders",), allow_auto_topic_creation=False, describe=describe)
+    request = apis.MetadataRequest(("orders",), allow_auto_topic_creation=False, describe=describe)
     assert as_they_read(request, version).include_topic_authorized_operations is describe
     partition = {"partition_index": 0, "replica_nodes": [3, 1, 2], "isr_nodes": [3, 2]}
     topic = {"name": "orders", "authorized_operations": {4}, "partitions": [partition]}

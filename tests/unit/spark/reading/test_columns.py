@@ -91,10 +91,7 @@ def test_topic_and_partition_are_added_in_the_order_of_the_schema() -> None:
     assert batch.to_pydict() == {"topic": ["t"] * 4}
 
 
-SIZES = st.lists(st.integers(1, 12), max_size=20)
-
-
-@given(SIZES, st.integers(1, 30), st.integers(1, 1_000))
+@given(st.lists(st.integers(1, 12), max_size=20), st.integers(1, 30), st.integers(1, 1_000))
 def test_small_batches_are_joined_in_their_order_up_to_a_limit(sizes: list[int], rows: int, size_bytes: int) -> None:
     batches, offset = [], 0
     for number, size in enumerate(sizes):

@@ -47,8 +47,7 @@ DELETED, RECREATED, TRUNCATED = LossCause.TOPIC_DELETED, LossCause.TOPIC_RECREAT
 def test_how_a_log_goes_on(before: Any, now: Any, epoch_end: int | None, found: Any) -> None:
     known = {} if before is None else {P: LogEnd(*before)}
     there = {} if now is None else {P: LogEnd(*now)}
-    expected = {} if found is None else {P: Break(10, *found)}
-    assert breaks({P: 10}, known, there, {P: epoch_end}) == expected
+    assert breaks({P: 10}, known, there, {P: epoch_end}) == ({} if found is None else {P: Break(10, *found)})
 
 
 def test_only_what_the_stream_has_read_can_break() -> None:
@@ -73,7 +72,6 @@ def test_whose_log_is_compared_and_whose_answer_never_counts(
 
 
 PARTITIONS = st.builds(TopicPartition, st.sampled_from(["a", "b", "ä.b-c_d"]), st.integers(0, 200))
-POSITIONS = st.dictionaries(PARTITIONS, st.integers(0, 2**63 - 1), max_size=30)
 
 
 def test_they_are_those_of_sparks_source() -> None:
@@ -82,6 +80,6 @@ def test_they_are_those_of_sparks_source() -> None:
     assert positions_of({"orders": {"0": 23, "1": 5}, "a": {"0": 0}}) == positions
 
 
-@given(POSITIONS)
+@given(st.dictionaries(PARTITIONS, st.integers(0, 2**63 - 1), max_size=30))
 def test_they_come_back_from_a_checkpoint(positions: dict[TopicPartition, int]) -> None:
     assert positions_of(json.loads(json.dumps(checkpointed(positions)))) == positions

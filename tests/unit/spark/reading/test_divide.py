@@ -27,7 +27,7 @@ def divided(spans: Spans, min_partitions: int | None = None, most: int | None = 
 
 
 # org.apache.spark.sql.kafka010.KafkaOffsetRangeCalculatorSuite: ranges, minPartitions, ranges of tasks.
-SPARKS_CASES: list[tuple[Spans, int | None, Spans]] = [
+@pytest.mark.parametrize(("spans", "min_partitions", "expected"), [
     ([(1, 1, 2)], None, [(1, 1, 2)]),
     ([(1, 1, 2), (2, 1, 1)], None, [(1, 1, 2)]),
     ([(1, 1, 2), (2, 1, 2), (3, 1, 2)], 3, [(1, 1, 2), (2, 1, 2), (3, 1, 2)]),
@@ -47,10 +47,7 @@ SPARKS_CASES: list[tuple[Spans, int | None, Spans]] = [
     ([(1, 0, 1), (2, 0, 1), (3, 0, 10_000)], 6,
      [(1, 0, 1), (2, 0, 1), (3, 0, 2_500), (3, 2_500, 5_000), (3, 5_000, 7_500), (3, 7_500, 10_000)]),
     ([(1, 0, 1), (2, 0, 1), (3, 0, 2)], 4, [(1, 0, 1), (2, 0, 1), (3, 0, 1), (3, 1, 2)]),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("spans", "min_partitions", "expected"), SPARKS_CASES)
+])  # fmt: skip
 def test_ranges_are_divided_as_by_sparks_source(spans: Spans, min_partitions: int | None, expected: Spans) -> None:
     assert divided(spans, min_partitions) == expected
 
@@ -197,8 +194,7 @@ def test_never_beyond_an_end_and_always_beyond_a_start(limit: int, of: tuple[Pos
 def test_the_same_as_sparks_source(limit: int, of: tuple[Positions, Positions]) -> None:
     start, ends = of
     new = sum(end - start[each] for each, end in ends.items() if end > start[each])
-    expected = as_spark_does(limit, start, ends) if new > limit else ends
-    assert rate_limited(limit, start, ends) == expected
+    assert rate_limited(limit, start, ends) == (as_spark_does(limit, start, ends) if new > limit else ends)
 
 
 @pytest.mark.parametrize(("limit", "sizes", "shares"), [

@@ -57,8 +57,7 @@ def test_a_later_action_reads_what_has_arrived_since() -> None:
     plan = Plan(A0, A0_REST, A1)
     assert plan.read_all("1") == [A0, A0_REST, A1]
     plan.fresh = (*GROWN, ADDED)
-    assert plan.read_all("1") == [A0, A0_REST, A1]
-    assert plan.replans == 0
+    assert (plan.read_all("1"), plan.replans) == ([A0, A0_REST, A1], 0)
     assert plan.read_all("2") == [A0, GROWN[1], A1, ADDED]
     # Tasks that run again, and those that come later, read what the action's first task planned.
     plan.fresh = (*GROWN[:2], replace(A1, end=30))
@@ -72,8 +71,7 @@ def test_only_the_last_range_of_a_partition_grows_whatever_task_has_it() -> None
         plan = Plan(*tasks)
         planned = plan.read_all("1")
         plan.fresh = (*GROWN, ADDED)
-        grown = [GROWN[1] if each == A0_REST else each for each in planned]
-        assert plan.read_all("2") == [*grown, ADDED]
+        assert plan.read_all("2") == [GROWN[1] if each == A0_REST else each for each in planned] + [ADDED]
 
 
 def test_an_action_that_found_nothing_hides_nothing_from_the_next() -> None:
@@ -100,10 +98,9 @@ def test_an_action_after_retention_begins_where_the_log_begins_by_then(driver: s
 
 
 @pytest.mark.parametrize("driver", [CLUSTER, ""])
-@pytest.mark.parametrize(
-    ("fresh", "partition", "planned_end", "end"),
-    [(GROWN, 0, 10, 12), ((A0, A0_REST, replace(A1, end=4)), 1, 3, 4), ((A0, A0_REST, A1, ADDED), 0, 0, 7)],
-)
+@pytest.mark.parametrize(("fresh", "partition", "planned_end", "end"), [
+    (GROWN, 0, 10, 12), ((A0, A0_REST, replace(A1, end=4)), 1, 3, 4), ((A0, A0_REST, A1, ADDED), 0, 0, 7),
+])  # fmt: skip
 def test_where_executors_cannot_agree_newer_records_are_an_error(
     driver: str, fresh: Sequence[FetchRange], partition: int, planned_end: int, end: int
 ) -> None:
@@ -131,8 +128,7 @@ def test_an_executor_that_ran_no_task_of_the_first_action_knows_a_later_one_by_t
     # A query that began before the plan, and that runs after another one.
     with pytest.raises(PlanReused):
         plan.read_all("3", query=query_of(-1))
-    unchanged = Plan(A0, A0_REST, A1, driver=CLUSTER)
-    assert unchanged.read_all("4", query=query_of(1)) == [A0, A0_REST, A1]
+    assert Plan(A0, A0_REST, A1, driver=CLUSTER).read_all("4", query=query_of(1)) == [A0, A0_REST, A1]
 
 
 @pytest.mark.parametrize("query", [
@@ -142,16 +138,14 @@ def test_the_query_that_a_plan_was_made_in_began_before_it(query: str) -> None:
     """However late its tasks run. An id without a time tells nothing."""
     plan = Plan(A0, A0_REST, A1, driver=CLUSTER)
     plan.fresh = GROWN
-    assert plan.read_all("1", query=query) == [A0, A0_REST, A1]
-    assert plan.replans == 0
+    assert (plan.read_all("1", query=query), plan.replans) == ([A0, A0_REST, A1], 0)
 
 
 def test_each_job_of_an_rdd_reads_what_has_arrived_since() -> None:
     plan = Plan(A0, A0_REST, A1)
     assert plan.read_all(None) == plan.read_all(None) == [A0, A0_REST, A1]
     plan.fresh = GROWN
-    assert plan.read_all("1") == [A0, GROWN[1], A1]
-    assert plan.read_all(None, stage=2) == [A0, GROWN[1], A1]
+    assert (plan.read_all("1"), plan.read_all(None, stage=2)) == ([A0, GROWN[1], A1], [A0, GROWN[1], A1])
     plan.fresh = (*GROWN, ADDED)
     # Tasks of a stage that run again.
     assert plan.read_all(None, stage=2) == [A0, GROWN[1], A1]
@@ -190,8 +184,7 @@ def test_where_no_note_can_be_kept_an_action_fails_and_reads_no_old_offsets(
 def test_plans_of_two_dataframes_are_apart_and_leave_one_file_each(executor: Path) -> None:
     first, second = Plan(A0), Plan(A0)
     first.read_all("1")
-    assert second.read_all("2") == [A0]
-    assert second.replans == 0
+    assert (second.read_all("2"), second.replans) == ([A0], 0)
     assert sum(each.is_file() for each in executor.rglob("*")) == 2
 
 

@@ -131,8 +131,7 @@ def test_compaction_breaks_nothing(cluster: Cluster, network: ScriptedNetwork, l
         del cluster.batches[A0][140]
     cluster.write(A0, 10)
     restarted(network)
-    assert stream.looks()[A0] == 160
-    assert stream.told == []
+    assert (stream.looks()[A0], stream.told) == (160, [])
 
 
 def test_a_mark_is_one_request_where_the_stream_rests(cluster: Cluster, network: ScriptedNetwork) -> None:

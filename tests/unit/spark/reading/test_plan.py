@@ -14,7 +14,7 @@ from kafka_sink import errors
 from kafka_sink.errors import OffsetNotWritten, OffsetsLost, ReadError
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
-from kafka_sink.kafka.protocol.apis.list_offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
+from kafka_sink.kafka.protocol.apis.list_offsets import ListOffsetsRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import once
@@ -22,7 +22,7 @@ from kafka_sink.spark.reading.clip import Offsets, clipped
 from kafka_sink.spark.reading.filters import Wanted
 from kafka_sink.spark.reading.plan import plan
 from scripted_kafka import ScriptedKafka, ScriptedNetwork
-from scripted_reads import ScriptedLog, Spans, Stream, asked, connect_reads, planned, serve, spans_of
+from scripted_reads import ScriptedLog, Spans, Stream, asked, connect_reads, planned, refused_offsets, serve, spans_of
 
 NO_LEADER, DENIED, INVALID_REQUEST, SERVER_ERROR = 6, 29, 42, -1
 A, B = uuid.UUID(int=1), uuid.UUID(int=2)
@@ -51,16 +51,6 @@ def spans(wanted: Wanted | None = None, **options: str) -> Spans:
     return spans_of(planned(wanted, **options))
 
 
-def refuses(kafka: ScriptedKafka, code: int) -> None:
-    """Offsets are -1 then, and a plan that believes it would have no rows."""
-
-    def refuse(request: ListOffsetsRequest) -> ListOffsetsResponse:
-        refused = (ListedOffset(each.topic, each.partition, code, -1, -1, -1) for each in request.asked)
-        return ListOffsetsResponse(0, tuple(refused))
-
-    kafka.always(ListOffsetsRequest, refuse)
-
-
 def said(**topics: dict[int, int] | str) -> str:
     return json.dumps(topics)
 
@@ -72,7 +62,7 @@ def said(**topics: dict[int, int] | str) -> str:
 def test_a_leader_that_tells_no_offset_is_not_taken_for_an_empty_partition(
     kafka: ScriptedKafka, code: int, error: type[Exception], words: str
 ) -> None:
-    refuses(kafka, code)
+    kafka.always(ListOffsetsRequest, refused_offsets(code))
     with pytest.raises(error, match=words):
         planned(subscribe="b")
 
@@ -299,11 +289,10 @@ def test_a_drivers_wrong_clock_changes_nothing(
 
 
 PARTITION = TopicPartition("orders", 3)
-THERE = Offsets(10, 20)
 
 
 def clip(first: int, end: int, *, fail: bool) -> Offsets:
-    return clipped(PARTITION, Offsets(first, end), THERE, fail_on_data_loss=fail)
+    return clipped(PARTITION, Offsets(first, end), Offsets(10, 20), fail_on_data_loss=fail)
 
 
 @pytest.mark.parametrize(

@@ -30,19 +30,16 @@ def tasks(count: int, records: int) -> Tasks:
     return [(FetchRange("t", None, number, 0, records, leader_epoch=0),) for number in range(count)]
 
 
-@pytest.mark.parametrize(
-    ("count", "records", "enough"),
-    [
-        (200, 40, 8),
-        (32, 1, 8),
-        (31, 1, None),
-        (200, 10_000, 40),  # two million records
-        (160, 10_000, 32),
-        (200, 12_500, 50),
-        (200, 12_501, None),
-        (4, 1, None),
-    ],
-)
+@pytest.mark.parametrize(("count", "records", "enough"), [
+    (200, 40, 8),
+    (32, 1, 8),
+    (31, 1, None),
+    (200, 10_000, 40),  # two million records
+    (160, 10_000, 32),
+    (200, 12_500, 50),
+    (200, 12_501, None),
+    (4, 1, None),
+])  # fmt: skip
 def test_tasks_are_advised_that_have_50_000_records_each_or_are_eight(
     count: int, records: int, enough: int | None
 ) -> None:

@@ -11,7 +11,7 @@ from kafka_sink import errors
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
-from kafka_sink.kafka.protocol.apis.list_offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
+from kafka_sink.kafka.protocol.apis.list_offsets import ListOffsetsRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse, TopicMetadata
 from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest as EpochRequest
 from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochResponse as EpochResponse
@@ -20,7 +20,7 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.spark.reading import losses
 from kafka_sink.spark.reading.positions import Positions
 from scripted_kafka import ScriptedKafka, ScriptedNetwork
-from scripted_reads import ScriptedLog, Stream, connect_reads, serve
+from scripted_reads import ScriptedLog, Stream, connect_reads, refused_offsets, serve
 
 DENIED, FENCED, INVALID_REQUEST = 29, 74, 42
 SERVER_ERROR, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, TIMED_OUT = -1, 3, 5, 7
@@ -78,12 +78,6 @@ def network(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwor
     return connect_reads(cluster.kafka, monkeypatch)
 
 
-def refuse(request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Offsets are -1 then."""
-    refused = (ListedOffset(each.topic, each.partition, INVALID_REQUEST, -1, -1, -1) for each in request.asked)
-    return ListOffsetsResponse(0, tuple(refused))
-
-
 def begun(**options: str) -> tuple[Stream, Positions]:
     """A stream that has done its first micro-batch, and where that ended."""
     stream = Stream(**options)
@@ -135,8 +129,7 @@ def test_of_a_partition_that_begins_at_its_end_the_first_micro_batch_records_tha
     cluster.logs[A0].latest, cluster.logs[A1].latest = 12, 5
     end = stream.end(start)
     assert end == {A0: 12, A1: 0}
-    assert stream.spans(start, end) == [("a", 0, 4, 12)]
-    assert stream.end(end) == {A0: 12, A1: 5}
+    assert (stream.spans(start, end), stream.end(end)) == ([("a", 0, 4, 12)], {A0: 12, A1: 5})
 
 
 def test_spark_asks_twice_where_a_stream_begins(cluster: Cluster) -> None:
@@ -145,8 +138,7 @@ def test_spark_asks_twice_where_a_stream_begins(cluster: Cluster) -> None:
     cluster.logs[A0].latest = 15
     start = stream.initial()
     assert (start[A0], end[A0]) == (15, 10)
-    assert stream.ranges(start, end) == []
-    assert stream.spans(end, stream.end(end)) == [("a", 0, 10, 15)]
+    assert (stream.ranges(start, end), stream.spans(end, stream.end(end))) == ([], [("a", 0, 10, 15)])
 
 
 @pytest.mark.parametrize("pattern", ["[ac]", "c"])
@@ -286,8 +278,7 @@ def test_available_now_with_a_step(cluster: Cluster) -> None:
     end = stream.goes_on({A0: 12, A1: 0})
     assert end == {A0: 10, A1: 0}
     cluster.logs[A0].latest = 50
-    assert stream.goes_on(end) == end
-    assert len(stream.told) == 1
+    assert (stream.goes_on(end), len(stream.told)) == (end, 1)
     # And one into a new topic.
     stream, end = begun(**LENIENT)
     cluster.recreate("a", ScriptedLog(0, 4))
@@ -331,8 +322,7 @@ def test_a_look_is_one_round_trip(cluster: Cluster, network: ScriptedNetwork) ->
         end = stream.goes_on(end)
         assert end[A0] == latest
         assert sorted(node for node, _ in kafka.asked(ListOffsetsRequest)) == [1, 2]
-        assert len(kafka.asked(MetadataRequest)) == 1
-        assert len(kafka.received) == 3
+        assert (len(kafka.asked(MetadataRequest)), len(kafka.received)) == (1, 3)
         assert len(network.waits) - polls == 1
 
 
@@ -392,8 +382,7 @@ def test_a_broker_that_has_just_started_is_no_proof_of_a_loss(cluster: Cluster, 
 
 def test_a_topic_that_the_pattern_no_longer_matches_needs_no_acl(cluster: Cluster) -> None:
     cluster.kafka.topic_codes["a"] = DENIED
-    stream = Stream(subscribePattern="b", **LENIENT)
-    assert stream.goes_on({A0: 10, B0: 100}) == {B0: 100}
+    assert Stream(subscribePattern="b", **LENIENT).goes_on({A0: 10, B0: 100}) == {B0: 100}
 
 
 def test_a_list_that_lacks_a_topic_for_a_moment_is_no_loss(cluster: Cluster) -> None:
@@ -405,7 +394,7 @@ def test_a_list_that_lacks_a_topic_for_a_moment_is_no_loss(cluster: Cluster) -> 
 
 def test_an_answer_that_refuses_is_no_loss(cluster: Cluster) -> None:
     stream, end = begun(**LENIENT)
-    cluster.kafka.always(ListOffsetsRequest, refuse)
+    cluster.kafka.always(ListOffsetsRequest, refused_offsets(INVALID_REQUEST))
     with pytest.raises(errors.FetchRefused, match="INVALID_REQUEST"):
         stream.end(end)
     assert not stream.told
@@ -417,8 +406,7 @@ def broken(position: int, cause: LossCause, goes_on_at: int, partition: TopicPar
 
 def assert_a_step(cluster: Cluster, start: Positions, stream: Stream, step: Positions, *told: str) -> None:
     """The stream takes the step in a micro-batch without rows, once, and tells it once."""
-    assert stream.end(start) == step
-    assert stream.ranges(start, step) == []
+    assert (stream.end(start), stream.ranges(start, step)) == (step, [])
     assert list(map(str, stream.told)) == list(told)
     stream.end(step)
     assert list(map(str, stream.told)) == list(told), "once"
@@ -463,8 +451,7 @@ def test_a_new_process_tells_what_its_options_name_and_is_not_there(
 def test_a_stream_may_lose_all_of_its_topics(cluster: Cluster) -> None:
     stream, start = begun(**LENIENT)
     cluster.delete("a")
-    assert stream.goes_on(start) == {}
-    assert stream.goes_on({}) == {}
+    assert (stream.goes_on(start), stream.goes_on({})) == ({}, {})
     cluster.recreate("a", ScriptedLog(0, 2))
     assert stream.spans({}, stream.end({})) == [("a", 0, 0, 2)]
 
@@ -655,8 +642,7 @@ def test_a_step_does_not_hide_what_happens_to_other_partitions_meanwhile(cluster
     step = stream.end(start)
     assert step == start | {A0: 10 if is_new else 0}
     cluster.elect(B0, epoch_end=90, latest=120)
-    assert stream.ranges(start, step) == []
-    assert stream.end(step) == step | {B0: 90}
+    assert (stream.ranges(start, step), stream.end(step)) == ([], step | {B0: 90})
 
 
 def test_a_loss_is_logged(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,11 +10,9 @@ import pyarrow as pa
 import pyspark.cloudpickle as cloudpickle
 import pytest
 
+import apis
 from kafka_sink.errors import KafkaSinkError, LogBroken
-from kafka_sink.kafka.protocol.api import PartitionResult
 from kafka_sink.kafka.protocol.apis import offset_for_leader_epoch as epochs
-from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
-from kafka_sink.kafka.protocol.apis.offset_commit import ProgressCommitRequest, ProgressCommitResponse
 from kafka_sink.options import cautions
 from kafka_sink.spark.reading import read_limits
 from kafka_sink.spark.source import KafkaDataSource
@@ -36,7 +34,7 @@ def kafka(log: ScriptedLog) -> ScriptedKafka:
     serve(made, {("t", 0): log})
     made.topic_ids["t"] = uuid.UUID(int=1)
     records = memoryview(bytes(plain(*(b"%d" % number for number in range(6)))))
-    made.always(FetchRequest, lambda request: FetchResponse(0, 0, 6, 6, 0, (), records=records))
+    made.always(apis.FetchRequest, lambda request: apis.FetchResponse(0, 0, 6, 6, 0, (), records=records))
     return made
 
 
@@ -98,13 +96,13 @@ def test_a_micro_batch_that_is_planned_again_has_the_same_tasks_whoever_leads(ka
 
 
 def committed(kafka: ScriptedKafka) -> list[int]:
-    return [request.offsets["t", 0] for _, request in kafka.asked(ProgressCommitRequest)]
+    return [request.offsets["t", 0] for _, request in kafka.asked(apis.ProgressCommitRequest)]
 
 
 @pytest.mark.parametrize("is_before_4_2", [False, True])
 def test_the_group_has_a_micro_batch_once_spark_looks_for_the_next(kafka: ScriptedKafka, is_before_4_2: bool) -> None:
     """Spark calls `commit` only when it has found a next micro-batch, and so never for the last one."""
-    kafka.always(ProgressCommitRequest, ProgressCommitResponse(0, (PartitionResult("t", 0, 0),)))
+    kafka.always(apis.ProgressCommitRequest, apis.ProgressCommitResponse(0, (apis.PartitionResult("t", 0, 0),)))
     made = reader(groupId="lag")
     start = made.initialOffset()
     look = (lambda at: made.latestOffset()) if is_before_4_2 else (lambda at: made.latestOffset(at, ALL))
