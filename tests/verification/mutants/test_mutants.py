@@ -149,21 +149,6 @@ MUTANT = Mutant(
 )  # fmt: skip
 
 
-def test_only_the_mistake_is_changed() -> None:
-    result = mutated((OTHER, QUEUE), MUTANT)
-    assert result.path == QUEUE.path
-    assert result.text == QUEUE.text.replace("self._batches and self._is_ready(now_ms)", "self._batches")
-
-
-@pytest.mark.parametrize(
-    ("pattern", "times"),
-    [("$X.append($Y)", "2 times, package/queue.py:6, package/other.py:2"), ("$X.extend($Y)", "0 times$")],
-)
-def test_two_places_or_none_are_an_error(pattern: str, times: str) -> None:
-    with pytest.raises(MutantBroken, match=times):
-        mutated((QUEUE, OTHER), replace(MUTANT, pattern=pattern))
-
-
 @pytest.mark.parametrize("within", ["Queue", "Queue.put", "class $CLASS:\n    $$$BODY"])
 def test_what_is_around_it_tells_places_apart(within: str) -> None:
     mutant = replace(MUTANT, pattern="$X.append($Y)", replacement="pass", within=within)

@@ -4,9 +4,7 @@ from mutants.mutant import Mutant
 
 _HANGING = "tests/unit/commit/test_hanging.py::"
 _LINEAGE = "tests/unit/commit/test_lineage.py::"
-_LOST_GROUPS = "tests/unit/commit/test_lost_groups.py::"
 _TWO_PHASE = "tests/unit/commit/test_two_phase.py::"
-_WENT_BACK = "tests/unit/commit/test_went_back.py::"
 _EXACTLY_ONCE = "tests/unit/spark/test_exactly_once.py::"
 _EXACTLY_ONCE_MODEL = "tests/verification/model/test_exactly_once.py::"
 _WORLDS = "tests/verification/model/test_exactly_once.py::test_rows_are_visible_once_whatever_happens"
@@ -37,8 +35,7 @@ COMMIT: tuple[Mutant, ...] = (
            f"{_TWO_PHASE}test_nothing_is_decided_of_a_slot_that_somebody_else_has_begun"),
     Mutant("the age of a transaction is that of the whole micro-batch, by another clock than its coordinator's",
            "docs/operations.md: clocks", "$DRIVER.start_time_ms - $EACH.start_time_ms + $WAITED_MS",
-           "open_ms + $WAITED_MS",
-           f"{_LINEAGE}test_tasks_that_wrote_late_are_in_time_however_long_ago_the_plan_is"),
+           "open_ms + $WAITED_MS", f"{_LINEAGE}test_tasks_that_wrote_late_are_in_time_however_long_ago_the_plan_is"),
     Mutant("a transaction that a later attempt took over is said to have timed out", "docs/errors.md: AttemptReplaced",
            "if $IS_REPLACED($DESCRIPTION, $EXPECTED):\n    return AttemptReplaced($$$FACTS)", "pass",
            f"{_EXACTLY_ONCE_MODEL}test_the_error_says_that_a_later_attempt_took_over_and_the_next_run_is_whole"),

@@ -1,4 +1,4 @@
-"""Secrets, certificates, logins, and what operators see."""
+"""Secrets, and peers that lie."""
 
 from mutants.mutant import Mutant
 
@@ -6,15 +6,18 @@ _OPEN_TRANSACTIONS = "tests/unit/commit/test_open_transactions.py::"
 _CHAIN = "tests/unit/kafka/aws/test_chain.py::"
 _TLS = "tests/unit/kafka/net/test_tls.py::"
 _CONNECTION = "tests/unit/kafka/protocol/test_connection.py::"
-_GSSAPI = "tests/unit/kafka/protocol/test_gssapi.py::"
 _SASL = "tests/unit/kafka/protocol/test_sasl.py::"
 _KERBEROS = "tests/unit/kafka/test_kerberos.py::"
 _CONFIG = "tests/unit/options/test_config.py::"
 _REGISTERING = "tests/unit/registry/test_registering.py::"
 _SECRETS = "tests/unit/test_secrets.py::"
-_RECEIPT_FILE = "tests/unit/verification/test_receipt_file.py::"
+_THROTTLES = "tests/unit/kafka/net/test_throttles.py::"
+_HOSTILE_SCHEMAS = "tests/unit/registry/test_hostile_schemas.py::"
+_QUOTING = "tests/unit/text/test_quoting.py::"
+_ANSWERS = "tests/verification/fuzz/test_answers.py::"
 
 SECURITY: tuple[Mutant, ...] = (
+    # Secrets, certificates, logins, and what operators see.
     Mutant("a broker's certificate may be for any host", "docs/security.md: host names are verified",
            "$SETTINGS.verify_host_name", "False", f"{_TLS}test_a_broker_that_is_not_verified_hears_nothing"),
     Mutant("peers: a certificate is taken for its common name", "docs/security.md: host names are verified",
@@ -167,4 +170,102 @@ SECURITY: tuple[Mutant, ...] = (
            "docs/guarantees.md: state in Kafka outlives a transaction", "$KEPT[$NAME] <= $TIMEOUT_MS",
            "$KEPT[$NAME] < $TIMEOUT_MS",
            "tests/unit/doctor/test_judging.py::test_how_long_brokers_remember_what_is_committed", within="retention"),
+    # What a peer may say that is not to be believed.
+    Mutant("hostile: an answer may have more elements than were asked for",
+           "docs/security.md: what an answer costs is bounded by what was asked", "$LEFT is not None", "False",
+           f"{_ANSWERS}test_more_than_was_asked_is_refused_before_it_is_read", within="Budget.take"),
+    Mutant("hostile: a topic has as many partitions as fit into a frame",
+           "docs/security.md: what an answer costs is bounded by what was asked",
+           "min($COUNT * MOST_PARTITIONS_OF_A_TOPIC, MOST_PARTITIONS)", "MOST_PARTITIONS",
+           f"{_ANSWERS}test_parts_of_what_was_asked_are_as_many_as_there_can_be"),
+    Mutant("hostile: an answer may have as many elements as fit into a frame",
+           "docs/security.md: what an answer costs is bounded by what was asked", "$COUNT > self.$ELEMENTS", "False",
+           f"{_ANSWERS}test_tagged_fields_count_too", within="Budget.take"),
+    Mutant("hostile: tagged fields are not counted",
+           "docs/security.md: what an answer costs is bounded by what was asked",
+           '$BUDGET.take("tagged fields", $COUNT)', "pass", f"{_ANSWERS}test_tagged_fields_count_too"),
+    Mutant("hostile: an answer is read for as long as that takes", "docs/security.md: each step has one deadline",
+           "if self.is_late():\n    raise $ERROR", "pass", f"{_ANSWERS}test_reading_an_answer_ends_at_its_deadline"),
+    Mutant("hostile: the answer to any request may be as large as records",
+           "docs/security.md: what an answer costs is bounded by what was asked",
+           "min(self.$MOST, api_of($ENTRY.request).largest_frame($ENTRY.request))", "self.$MOST",
+           f"{_ANSWERS}TestFrames::test_are_limited_by_the_request_that_waits"),
+    Mutant("hostile: a throttle lasts for as long as a broker says", "docs/security.md: each step has one deadline",
+           "min($TIME, MAX_THROTTLE_MS)", "$TIME",
+           f"{_THROTTLES}test_a_forged_throttle_ends_after_an_hour_and_is_logged_with_its_time"),
+    Mutant("hostile: a throttle stops every limit of time", "docs/security.md: each step has one deadline",
+           "$NOW - $THROTTLED + $THROTTLED // THROTTLED_LIMITS", "$NOW - $THROTTLED",
+           f"{_THROTTLES}test_a_limit_of_time_passes_while_brokers_throttle_without_end"),
+    Mutant("hostile: a batch is kept for as long as its broker throttles",
+           "docs/operations.md: kafka.delivery.timeout.ms leaves throttled time out, up to ten times its value",
+           "$BATCH.throttled_ms >= THROTTLED_LIMITS * $LIMIT", "False",
+           f"{_THROTTLES}test_a_batch_is_not_kept_for_longer_than_ten_times_its_limit"),
+    Mutant("hostile: check says nothing about a broker that throttles",
+           "docs/operations.md: check shows a throttle of 1 s or more",
+           "self.throttle_time_ms = max(self.throttle_time_ms, $ANSWER.response.throttle_time_ms)", "pass",
+           f"{_THROTTLES}test_check_shows_a_broker_that_throttles"),
+    Mutant("hostile: a number that no log has is believed", "nothing is lost", "not $LEAST <= $NUMBER <= $MOST",
+           "False", f"{_ANSWERS}test_an_offset_that_no_log_has", within="check_number"),
+    Mutant("hostile: the end of a log may be no offset", "nothing is lost",
+           "NO_OFFSET if ($EACH.topic, $EACH.partition) in $OF_TIME else 0", "NO_OFFSET",
+           f"{_ANSWERS}test_an_offset_that_no_log_has"),
+    Mutant("hostile: a topic may have any name", "docs/security.md: text of a peer is escaped and cut",
+           'check_topic_name("Metadata", topic.name)', "pass",
+           f"{_ANSWERS}test_a_topic_of_a_cluster_has_a_name_that_kafka_allows"),
+    Mutant("hostile: an unclosed quote is looked for at each quote", "the driver is not stopped by a schema",
+           "re.compile(r'\"[^\"\\\\]*(?:\\\\.[^\"\\\\]*)*(?:(?P<end>\")|\\\\?\\Z)|[\\[\\]{}]', re.DOTALL)",
+           "re.compile(r'\"(?:[^\"\\\\]|\\\\.)*(?P<end>\")|[\\[\\]{}]', re.DOTALL)",
+           f"{_HOSTILE_SCHEMAS}test_unclosed_quotes_are_scanned_once"),
+    Mutant("hostile: a reference is looked at wherever it is", "the driver is not stopped by a schema",
+           "self.$KNOWN[$REF] = $FOUND", "return $FOUND",
+           f"{_HOSTILE_SCHEMAS}test_time_to_read_a_text_grows_as_it_does", within="_branches"),
+    Mutant("hostile: a value may have any number of schemas", "the driver is not stopped by a schema",
+           "len($BRANCHES) > MAX_BRANCHES", "False", f"{_HOSTILE_SCHEMAS}test_a_value_may_have_only_so_many_schemas"),
+    Mutant("hostile: tenants whose token callables are equal share their tokens",
+           "docs/security.md: each registration has its own tokens", "uuid.uuid4().hex", '""',
+           "tests/unit/spark/test_source.py::test_a_registration_is_one_configuration_and_another_one_is_another",
+           within="registered"),
+    Mutant("hostile: a worker keeps the tokens of every registration", "memory has an upper bound per worker",
+           "len(_kept) > MAX_KEPT_TOKENS", "False",
+           "tests/unit/spark/test_source.py::test_a_process_keeps_tokens_of_so_many_registrations"),
+    Mutant("peers: a name of somebody else's goes into a line to paste as it is",
+           "docs/security.md: names in commands are quoted", "shlex.quote(escaped($VALUE))", "escaped($VALUE)",
+           f"{_QUOTING}test_a_pasted_command_runs_itself_and_nothing_else"),
+    Mutant("peers: another program's transaction gets a command of this sink's",
+           "docs/security.md: names in commands are quoted", "is_prefix($SINK.names.sink)", "$SINK.names.sink",
+           "tests/unit/cli/test_transactions.py::test_names_of_others_are_shown_as_they_print_and_get_no_command"),
+    Mutant("peers: an id with a line's end is not listed", "docs/faq.md: transactions list shows what is open",
+           're.compile(r"(.+)\\.(?:[0-9]{1,10}|driver)", re.DOTALL)', 're.compile(r"(.+)\\.(?:[0-9]{1,10}|driver)")',
+           "tests/unit/commit/test_open_transactions.py::test_a_sink_is_busy_whatever_characters_its_name_has"),
+    Mutant("peers: control characters move the terminal's cursor",
+           "docs/security.md: text of a peer is escaped and cut",
+           '$TEXT if $TEXT.isprintable() else "".join($C if $C.isprintable() else repr($C)[1:-1] for $C in $TEXT)',
+           "$TEXT", f"{_QUOTING}test_what_does_not_print_is_shown_as_its_escape"),
+    Mutant("peers: a message of 8 MB fills the log", "docs/security.md: text of a peer is escaped and cut",
+           "len($TEXT) <= $MOST and len($SHOWN) <= $MOST", "True", f"{_QUOTING}test_it_fills_no_log", within="quoted"),
+    Mutant("peers: an error shows its facts as somebody said them",
+           "docs/security.md: text of a peer is escaped and cut",
+           '$FACT if $NAME.startswith("_") or $NAME == "args" else $SHOWN($NAME, $FACT)', "$FACT",
+           "tests/unit/errors/test_errors.py::test_whatever_a_peer_says_a_message_is_printed_as_it_reads_and_is_short"),
+    Mutant("peers: an offset that no log has is believed", "nothing is lost",
+           "not UNKNOWN_OFFSET <= $RESULT.base_offset <= MAX_OFFSET", "False",
+           "tests/unit/kafka/protocol/test_requests.py::TestDecode::test_offsets_that_no_log_has"),
+    Mutant("peers: the check waits as long as a byte comes now and then",
+           "docs/security.md: each step has one deadline", "$LEFT_S = self.$UNTIL_S - time.monotonic()",
+           "$LEFT_S = STEP_TIMEOUT_S", "tests/unit/doctor/test_reaching.py::test_peers_that_are_no_brokers"),
+    Mutant("peers: a cluster that names brokers without end is looked at for as long",
+           "docs/security.md: each step has one deadline", "time.monotonic() < $UNTIL_S", "$UNTIL_S",
+           "tests/unit/doctor/test_engine.py::test_a_cluster_that_names_brokers_without_end_is_looked_at_for_a_while",
+           within="in_time"),
+    Mutant("peers: a token is waited for as long as a byte comes now and then",
+           "docs/security.md: each step has one deadline", "within(ATTEMPT_TIMEOUT_S, $ASK)", "$ASK()",
+           "tests/unit/kafka/test_oauth.py::test_an_endpoint_that_never_comes_to_an_end"),
+    Mutant("peers: iterations of SCRAM are computed for as long as they take",
+           "docs/security.md: each step has one deadline", "$NODE.computing_since_ms is not None", "False",
+           "tests/unit/kafka/net/test_network_client.py::TestManyIterations::"
+           "test_that_take_longer_than_a_request_may_are_told"),
+    Mutant("API: a peer's text in an error makes lines of its own",
+           "docs/security.md: text of a peer is escaped and cut", "$MESSAGE = _one_line(str($ERROR))",
+           "$MESSAGE = str($ERROR)",
+           "tests/unit/errors/test_failures.py::test_it_is_one_line_whatever_a_peer_says_and_a_line_of_fields_follows"),
 )  # fmt: skip
