@@ -86,8 +86,7 @@ class Injector:
         """The last fault is over: all brokers are up and the network is well.
 
         A lost packet may take longer than `request.timeout.ms`. Reconnecting after that takes several packets. If they
-        were lost too, `max.block.ms` would end a write that no client can save. So no wait meets more than one.
-        """
+        were lost too, `max.block.ms` would end a write that no client can save. So no wait meets more than one."""
         self._network.weather = replace(self._calm(), losses_apart_ms=SHORTEST_BLOCK_MS)
         self._network.reset_impaired()
         for node_id in self._plan.nodes:

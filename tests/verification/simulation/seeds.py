@@ -58,16 +58,12 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None) -> SeedResul
     commit = run_commit(of_seed(seed), trace)
     reads = run_reads(seed, trace)
     stream = run_stream(seed, trace)
+    digests = f"{producers.digest} {commit.digest} {reads.digest} {stream.digest}"
     return SeedResult(
-        seed,
-        problems=(*producers.problems, *filter(None, [commit.problem, reads.problem, stream.problem])),
-        plan=plan_of(seed),
-        digest=hashlib.sha256(
-            f"{producers.digest} {commit.digest} {reads.digest} {stream.digest}".encode()
-        ).hexdigest(),
-        virtual_ms=producers.virtual_ms,
+        seed, problems=(*producers.problems, *filter(None, [commit.problem, reads.problem, stream.problem])),
+        plan=plan_of(seed), digest=hashlib.sha256(digests.encode()).hexdigest(), virtual_ms=producers.virtual_ms,
         counts=producers.counts + transitions + commit.counts + reads.counts + stream.counts,
-    )
+    )  # fmt: skip
 
 
 def run_seeds(seeds: Iterable[int], jobs: int) -> Iterator[SeedResult]:
@@ -151,8 +147,7 @@ class Report:
         pairs, counts = reached.all_pairs(), self.counts
         writes = sum(times for name, times in counts.items() if name.startswith("write "))
         return Campaign(
-            name="simulation",
-            title="Simulation",
+            name="simulation", title="Simulation",
             command=f"make simulate SEEDS={self.seeds}" + (f" ARGS='--first {self.first}'" if self.first else ""),
             about=(
                 "A seed decides the cluster, its network, its writers and all faults. The shipped producer writes to a "
