@@ -81,7 +81,7 @@ class ModelTopics:
         )  # fmt: skip
 
     def delete(self, name: str) -> None:
-        self.cluster.delete_topic(name)
+        self.cluster.controller.delete_topic(name)
 
 
 def model_player(kind: play.Kind, name: str) -> Player:

@@ -155,29 +155,6 @@ def test_what_is_around_it_tells_places_apart(within: str) -> None:
     assert mutated((QUEUE, OTHER), mutant).text == QUEUE.text.replace("self._batches.append(batch)", "pass")
 
 
-def test_a_block_keeps_its_shape_at_another_depth() -> None:
-    mutant = replace(
-        MUTANT,
-        pattern="if self.$BATCHES and $READY:\n    $$$TAKEN",
-        replacement="while True:\n    if $READY:\n        $$$TAKEN",
-    )
-    assert mutated((QUEUE,), mutant).text == QUEUE.text.replace(
-        """\
-        if self._batches and self._is_ready(now_ms):
-            batch = self._batches.popleft()  # the oldest
-            self._taken.add(batch)
-            return batch
-""",
-        """\
-        while True:
-            if self._is_ready(now_ms):
-                batch = self._batches.popleft()  # the oldest
-                self._taken.add(batch)
-                return batch
-""",
-    )
-
-
 @pytest.mark.parametrize(
     ("pattern", "replacement", "reason"),
     [

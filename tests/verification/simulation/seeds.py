@@ -127,7 +127,7 @@ class Report:
         pairs = reached.all_pairs()
         found = pairs & self.counts.keys()
         took = f"{self.took_s:.0f} s, {self.processor_s:.0f} s of processors"
-        yield f"{self.seeds} seeds, {self._virtual_hours:.1f} virtual hours in {took}"
+        yield f"{self.seeds} seeds, {self.virtual_ms / MS_PER_HOUR:.1f} virtual hours in {took}"
         for name in sorted(self.counts.keys() - pairs):
             yield f"  {name:<45} {self.counts[name]:>12,}"
         yield f"state x event pairs reached: {len(found)} of {len(pairs)}"
@@ -138,10 +138,6 @@ class Report:
         yield from (f"FAILED {problem}" for problem in self.coverage_problems())
         yield f"{self.again} of {self.seeds} seeds run again, {self.differing} of them to other bytes"
         yield f"{len(self.failed)} of {self.seeds} seeds failed"
-
-    @property
-    def _virtual_hours(self) -> float:
-        return self.virtual_ms / MS_PER_HOUR
 
     def campaign(self) -> Campaign:
         pairs, counts = reached.all_pairs(), self.counts
@@ -157,7 +153,8 @@ class Report:
             ),
             figures={
                 "seeds": self.seeds, "seeds that failed": len(self.failed), "seeds run again": self.again,
-                "of those, to other bytes": self.differing, "virtual hours of producers": round(self._virtual_hours, 1),
+                "of those, to other bytes": self.differing,
+                "virtual hours of producers": round(self.virtual_ms / MS_PER_HOUR, 1),
                 "faults": sum(times for name, times in counts.items() if name.startswith("fault ")), "writes": writes,
                 "of those, acknowledged whole": counts["write ok"], "rows": counts["rows"],
                 "requests": counts["requests"], "batches sent again": counts["batches sent again"],

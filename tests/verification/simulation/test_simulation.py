@@ -339,10 +339,6 @@ def doctored(*doctors: Doctor) -> Outcome:
     return outcome
 
 
-def test_nothing_is_wrong_with_the_good_outcome() -> None:
-    assert judge(good()) == []
-
-
 def test_a_batch_for_a_partition_that_is_gone_may_wait_for_its_delivery_timeout() -> None:
     problems = judge(doctored(*A_WRITE_FOR_A_PARTITION_THAT_IS_GONE))
     assert [problem for problem in problems if problem.startswith("progress")] == []
@@ -361,6 +357,7 @@ def test_every_oracle_is_seen_to_fail() -> None:
 @pytest.mark.parametrize(
     ("what", "doctors"),
     [
+        ("all went well", ()),
         ("a failed write leaves its first rows", (failed(), log_with(0, 1))),
         ("a write ends with what a broker was made to answer",
          (A_SEQUENCE_THAT_NO_LEADER_EXPECTS,
