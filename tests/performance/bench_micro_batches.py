@@ -29,18 +29,8 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from frame import (
-    QUERY_TIMEOUT_S,
-    Bench,
-    arguments,
-    bench,
-    fresh_process,
-    in_turns,
-    link_files,
-    markdown,
-    stopped,
-    write_report,
-)
+import frame as shared
+from frame import Bench, arguments, bench, in_turns
 from kafka_sink.options.config import EXACTLY_ONCE
 from spark_sessions import A_PARTITION_A_FILE, UNIX_CONF, local_session, make_rows
 
@@ -106,8 +96,8 @@ def micro_batches_ms(spark: SparkSession, on: Bench, case: Case, writer: str, fo
     stream = reader.parquet(folder).writeStream.format(DISCARD if writer == DISCARD else "pykafka").options(**options)
     stream = stream.option("checkpointLocation", tempfile.mkdtemp(dir=on.folder)).trigger(availableNow=True)
     query = stream.start()
-    if not query.awaitTermination(QUERY_TIMEOUT_S):
-        raise SystemExit(f"a query did not end within {QUERY_TIMEOUT_S} s")
+    if not query.awaitTermination(shared.QUERY_TIMEOUT_S):
+        raise SystemExit(f"a query did not end within {shared.QUERY_TIMEOUT_S} s")
     times_ms = [each.durationMs["triggerExecution"] for each in query.recentProgress if each.numInputRows]
     if len(times_ms) != 1 + case.micro_batches:
         raise AssertionError(f"{len(times_ms)} micro-batches instead of {1 + case.micro_batches}")
@@ -123,12 +113,12 @@ def measure(on: Bench, case: Case, rounds: int) -> str:
     """In a folder of the case's own."""
     scratch = on.folder / str(case).replace(",", "").replace(" ", "-")
     confs = {**A_PARTITION_A_FILE, UNIX_CONF: True, "sql_files_minPartitionNum": case.slots}
-    with stopped(local_session("micro-batches", f"local[{case.at_a_time}]", scratch, **confs)) as spark:
+    with shared.stopped(local_session("micro-batches", f"local[{case.at_a_time}]", scratch, **confs)) as spark:
         make_rows(spark, scratch / "made", case.rows, VALUE_BYTES, files=case.slots)
         parts = sorted((scratch / "made").glob("*.parquet"))
         if len(parts) != case.slots:
             raise AssertionError(f"{len(parts)} files instead of {case.slots}")
-        folder = str(link_files(parts, scratch / "files", 1 + case.micro_batches))
+        folder = str(shared.link_files(parts, scratch / "files", 1 + case.micro_batches))
         writers, said = (case.base, case.writer), f"{case}: "
         times_ms = in_turns(writers, rounds, lambda each: micro_batches_ms(spark, on, case, each, folder), said)
     base_ms, measured_ms = (statistics.median(itertools.chain(*times_ms[each])) for each in writers)
@@ -138,7 +128,7 @@ def measure(on: Bench, case: Case, rounds: int) -> str:
 def first_batch(on: Bench) -> str:
     on.kafka.create_topic("first-batch", 4)
     servers = on.kafka.bootstrap_servers
-    times_s = [fresh_process(_FIRST_BATCH, servers, "first-batch") for _ in range(1 + NEW_PROCESSES)]
+    times_s = [shared.fresh_process(_FIRST_BATCH, servers, "first-batch") for _ in range(1 + NEW_PROCESSES)]
     # The first finds the files of all modules on the disk.
     median_ms = statistics.median(times_s[1:]) * 1e3
     return line("the first batch of a new worker", "nothing", 0.0, median_ms, FIRST_BATCH_GOAL_MS)
@@ -154,11 +144,11 @@ def main() -> None:
             lines.append(first_batch(on))
         for case in (ONE_ROW,) if options.one_row else CASES:
             lines.append(measure(on, case, options.rounds))
-            print(markdown(HEAD, lines[-1:]), file=sys.stderr)
-    table = markdown(HEAD, lines)
+            print(shared.markdown(HEAD, lines[-1:]), file=sys.stderr)
+    table = shared.markdown(HEAD, lines)
     print(table)
     name = "latency" if options.one_row else "micro_batches"
-    write_report(options.output / f"{name}.json", {"table": table.splitlines()}, on.kafka)
+    shared.write_report(options.output / f"{name}.json", {"table": table.splitlines()}, on.kafka)
 
 
 if __name__ == "__main__":

@@ -24,19 +24,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from frame import (
-    Application,
-    Bench,
-    arguments,
-    bench,
-    chosen,
-    in_turns,
-    jars,
-    markdown,
-    median,
-    median_ratio,
-    write_report,
-)
+import frame as shared
+from frame import Application, Bench, arguments, bench, chosen, in_turns, jars
 from kafka_sink.records.kernel import KERNEL
 from python_peers import ReadyDataSource
 from spark_sessions import COUNTED, KEY, UNIX_CONF, Cost, local_session, timed, value
@@ -195,15 +184,16 @@ def table(measured: Mapping[Shape, Measured], rows: Mapping[Shape, int]) -> str:
         for reader, of_reader in costs.items():
             beside = " |  | "
             if reader != PYKAFKA:
-                faster = median_ratio(of_reader, costs[PYKAFKA], "wall_s")
+                faster = shared.median_ratio(of_reader, costs[PYKAFKA], "wall_s")
                 rate_goal, cpu_goal = shape.goal
                 goals = f">= {rate_goal:g} x" + ("" if cpu_goal is None else f", <= {cpu_goal:g} x CPU")
-                cpu = median_ratio(costs[PYKAFKA], of_reader, "cpu_s")
+                cpu = shared.median_ratio(costs[PYKAFKA], of_reader, "cpu_s")
                 beside = f"{faster:.2f} | {cpu:.2f} | {goals if reader == JVM else 'the floor'}"
             millions = rows[shape] / 1e6
-            figures = f"{millions / median(of_reader, 'wall_s'):.2f} | {median(of_reader, 'cpu_s') / millions:.2f}"
+            wall_s, cpu_s = (shared.median(of_reader, field) for field in ("wall_s", "cpu_s"))
+            figures = f"{millions / wall_s:.2f} | {cpu_s / millions:.2f}"
             found.append(f"{shape} | {reader} | {figures} | {beside}")
-    return markdown(head, found)
+    return shared.markdown(head, found)
 
 
 def stream_table(measured: Mapping[Shape, Measured], rows: Mapping[Shape, int]) -> str:
@@ -211,12 +201,16 @@ def stream_table(measured: Mapping[Shape, Measured], rows: Mapping[Shape, int]) 
     found = []
     for shape, costs in measured.items():
         for reader, of_reader in costs.items():
-            times, cpu = (median_ratio(costs[PYKAFKA], costs[JVM], field) for field in ("micro_batch_ms", "cpu_s"))
+            times, cpu = (
+                shared.median_ratio(costs[PYKAFKA], costs[JVM], field) for field in ("micro_batch_ms", "cpu_s")
+            )
             beside = f"{times:.2f} | {cpu:.2f}" if reader == PYKAFKA else " | "
-            wall_s, cpu_s, each_ms = (median(of_reader, field) for field in ("wall_s", "cpu_s", "micro_batch_ms"))
+            wall_s, cpu_s, each_ms = (
+                shared.median(of_reader, field) for field in ("wall_s", "cpu_s", "micro_batch_ms")
+            )
             figures = f"{rows[shape] / wall_s / 1e6:.2f} | {cpu_s:.1f} | {each_ms:.0f} ms"
             found.append(f"{shape.name} | {reader} | {figures} | {beside}")
-    return markdown(head, found)
+    return shared.markdown(head, found)
 
 
 def main() -> None:
@@ -234,7 +228,7 @@ def main() -> None:
     print(table(shapes, rows), stream_table(streams, rows), sep="\n")
     report: dict[str, object] = {"kernel": KERNEL.name, "rows": options.rows}
     report["shapes"] = [asdict(shape) | {"rounds": costs} for shape, costs in {**shapes, **streams}.items()]
-    write_report(options.output / "read.json", report, on.kafka)
+    shared.write_report(options.output / "read.json", report, on.kafka)
 
 
 if __name__ == "__main__":

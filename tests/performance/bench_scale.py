@@ -36,20 +36,8 @@ from typing import NamedTuple
 
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
-from frame import (
-    Application,
-    Bench,
-    arguments,
-    bench,
-    chosen,
-    in_turns,
-    jars,
-    link_files,
-    markdown,
-    median,
-    median_ratio,
-    write_report,
-)
+import frame as shared
+from frame import Application, Bench, arguments, bench, chosen, in_turns, jars
 from kafka_sink.broker import LocalKafka
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
@@ -83,8 +71,7 @@ class Stream:
 
     Rows are files of parquet, made once, one for each Spark partition of a micro-batch. To run micro-batches is to link
     the files into a folder that the query watches, all of them in one moment; the query takes as many files a
-    micro-batch as there are task slots. Between two requests the query is active and has nothing to do.
-    """
+    micro-batch as there are task slots. Between two requests the query is active and has nothing to do."""
 
     def __init__(self, layout: Layout, jars: str, rows: int, files: Path, folder: Path) -> None:
         """`rows`: of a large micro-batch. `files`: of the rows, shared by applications of one layout. The query has no
@@ -117,7 +104,7 @@ class Stream:
         def write() -> None:
             # Complete before the query can see it: a folder of another name, then renamed.
             self._linked += 1
-            made = link_files(parts, self._folder / f"made-{self._linked}", micro_batches)
+            made = shared.link_files(parts, self._folder / f"made-{self._linked}", micro_batches)
             made.rename(self._folder / "incoming" / made.name)
             self._query.processAllAvailable()
 
@@ -138,8 +125,7 @@ class RequestLog:
     """Which requests a client sends: counted in the brokers' own log of requests, from one look to the next.
 
     Brokers log every request that they have completed when `kafka.request.logger` is at DEBUG (RequestChannel.scala),
-    and its level can be changed while they run (KIP-412). It costs the brokers CPU, so nothing is timed meanwhile.
-    """
+    and its level can be changed while they run (KIP-412). It costs the brokers CPU, so nothing is timed meanwhile."""
 
     def __init__(self, kafka: LocalKafka) -> None:
         self._kafka = kafka
@@ -289,8 +275,12 @@ def memory_table(measured: Sequence[Measured]) -> str:
 
     def row(each: Measured) -> str:
         after_small, after_large = ([getattr(found, name) for found in each.rounds] for name in ("small", "large"))
-        python = beside(median(after_small, "python_mb"), each.model.python_bytes / MB, digits=0)
-        others = median(after_large, "python_mb"), median(after_small, "worker_mb"), median(after_large, "jvm_mb")
+        python = beside(shared.median(after_small, "python_mb"), each.model.python_bytes / MB, digits=0)
+        others = (
+            shared.median(after_large, "python_mb"),
+            shared.median(after_small, "worker_mb"),
+            shared.median(after_large, "jvm_mb"),
+        )
         return " | ".join([python, *(number(megabytes, digits=0) for megabytes in others)])
 
     return _table("Python MB | Python MB after large | private MB a worker | JVM MB", row, measured)
@@ -307,9 +297,10 @@ def speed_table(measured: Sequence[Measured]) -> str:
         rates = [found.rows_per_s / 1e6 for found in each.rounds]
         fields = ("rows_per_s", "cpu_s_a_million_rows", "latency_ms")
         faster, more_cpu, later = (
-            "" if to in (None, each) else f"{median_ratio(each.rounds, to.rounds, field):.2f}" for field in fields
+            "" if to in (None, each) else f"{shared.median_ratio(each.rounds, to.rounds, field):.2f}"
+            for field in fields
         )
-        rate, cpu, ms = (median(each.rounds, field) for field in fields)
+        rate, cpu, ms = (shared.median(each.rounds, field) for field in fields)
         spread = f"{min(rates):.2f} - {max(rates):.2f}"
         return f"{rate / 1e6:.2f} | {spread} | {faster} | {cpu:.2f} | {more_cpu} | {ms:.0f} | {later}"
 
@@ -320,7 +311,7 @@ def _table(head: str, row: Callable[[Measured], str], measured: Sequence[Measure
     rows = (
         f"{each.model.layout.master} | {each.model.brokers} | {each.model.sink} | {row(each)}" for each in measured
     )  # fmt: skip
-    return markdown(f"master | brokers | sink | {head}", rows)
+    return shared.markdown(f"master | brokers | sink | {head}", rows)
 
 
 def beside(measured: float, by_model: float, digits: int = 1) -> str:
@@ -375,7 +366,7 @@ def main() -> None:
                 print(said, connections_table(found), speed_table(found), sep="\n", file=sys.stderr)
                 measured += found
                 report = {"rows": options.rows, "partitions": PARTITIONS, "cases": [asdict(each) for each in measured]}
-                write_report(options.output / "scale.json", report, on.kafka)
+                shared.write_report(options.output / "scale.json", report, on.kafka)
     tables = (connections_table, requests_table, memory_table, speed_table)
     print(*(table(measured) for table in tables), sep="\n\n")
 

@@ -25,6 +25,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
+import slot_model as model
 from exactly_once_runs import in_task, own_workers
 from frame import arguments, markdown, write_report
 from kafka_sink.broker import LocalKafka
@@ -52,20 +53,6 @@ from kafka_sink.spark.exactly_once.plan import sink_of
 from kafka_sink.spark.writer import KafkaStreamWriter
 from model.internal_topics import java_hash
 from process_tree import TICKS_PER_S, parse_stat
-from slot_model import (
-    COMMIT,
-    CONSUMER_OFFSETS,
-    LOGS,
-    PLAN,
-    SLOTS,
-    TOPIC,
-    TRANSACTION_STATE,
-    Compared,
-    Layout,
-    Measured,
-    compare,
-    comparison,
-)
 
 SLOT_COUNTS, BROKER_COUNTS = (8, 64, 256, 1_024, 4_096), (1, 3)
 # In this order: the cluster is downgraded in between.
@@ -99,7 +86,7 @@ class Figure:
     def cells(self) -> list[str]:
         case = self.case
         has_goals = (case.slots, case.brokers) == (GOAL_SLOTS, GOAL_BROKERS)
-        goals = {PLAN: f"<= {PLAN_GOAL_MS:,}", COMMIT: f"<= {COMMIT_GOAL_MS:,}"}
+        goals = {model.PLAN: f"<= {PLAN_GOAL_MS:,}", model.COMMIT: f"<= {COMMIT_GOAL_MS:,}"}
         found = [f"{case.slots:,}", str(case.brokers), str(case.transaction_version)]
         for name in self.rounds[0]:
             median = statistics.median(times[name] for times in self.rounds)
@@ -121,8 +108,7 @@ class Traffic:
     """The requests that this process sends, seen where clients hand them to the network, and the answers.
 
     `events`: in order, with seconds of `time.perf_counter`. `pauses`: how often a step of the commit waited. Counting
-    comes later, as it takes time.
-    """
+    comes later, as it takes time."""
 
     events: list[tuple[float, Request | ClientResponse]] = field(default_factory=list)
     pauses: int = 0
@@ -133,7 +119,7 @@ class Traffic:
         sent_s = [at_s for at_s, each in self.events if not isinstance(each, ClientResponse) and _name(each) == api]
         return (answered_s[-1] - sent_s[after]) * 1e3
 
-    def count_in(self, measured: Measured, stage: str) -> None:
+    def count_in(self, measured: model.Measured, stage: str) -> None:
         """Add the requests by API: those that are sent for the first time, and those that repeat only what an answer
         refused for now."""
         owed: set[Hashable] = set()
@@ -232,9 +218,9 @@ class Stream:
         self._rows = pa.record_batch({"value": values, "partition": numbers})
         kafka.create_topic(self.name, PARTITIONS, replication_factor=case.brokers)
 
-    def micro_batch(self) -> tuple[dict[str, float], Measured]:
+    def micro_batch(self) -> tuple[dict[str, float], model.Measured]:
         """Plan, write and commit the next micro-batch."""
-        measured, wall_ms, cpu_ms = Measured(), dict[str, float](), dict[str, float]()
+        measured, wall_ms, cpu_ms = model.Measured(), dict[str, float](), dict[str, float]()
 
         @contextlib.contextmanager
         def stage(name: str) -> Iterator[None]:
@@ -246,19 +232,19 @@ class Stream:
             wall_ms[name], cpu_ms[name] = (1e3 * each for each in took_s)
             self._traffic.count_in(measured, name)
 
-        with stage(PLAN):
+        with stage(model.PLAN):
             writer = pickle.dumps(KafkaStreamWriter(self._given))
-        with stage(SLOTS):
+        with stage(model.SLOTS):
             messages = [self._task(writer, slot) for slot in range(self._case.slots)]
         committing, before_ms = KafkaStreamWriter(self._given), self._brokers_cpu_ms()
-        with stage(COMMIT):
+        with stage(model.COMMIT):
             committing.commit([pickle.loads(message) for message in messages], self._micro_batch_id)
         self._micro_batch_id += 1
         slots = self._case.slots
         times = {
-            PLAN: wall_ms[PLAN], "slot": wall_ms[SLOTS] / slots, COMMIT: wall_ms[COMMIT],
-            "EndTxn": self._traffic.span_ms("EndTxn", after=1), "CPU of the plan": cpu_ms[PLAN],
-            "CPU of a slot": cpu_ms[SLOTS] / slots, "CPU of the commit": cpu_ms[COMMIT],
+            model.PLAN: wall_ms[model.PLAN], "slot": wall_ms[model.SLOTS] / slots, model.COMMIT: wall_ms[model.COMMIT],
+            "EndTxn": self._traffic.span_ms("EndTxn", after=1), "CPU of the plan": cpu_ms[model.PLAN],
+            "CPU of a slot": cpu_ms[model.SLOTS] / slots, "CPU of the commit": cpu_ms[model.COMMIT],
             "brokers' CPU": self._brokers_cpu_ms() - before_ms, "KiB to a task": len(writer) / 1024,
         }  # fmt: skip
         return times, measured
@@ -278,20 +264,23 @@ class Watch:
 
     A transactional id or a group belongs to a partition of an internal topic, by the hash of its name. The leader of
     that partition is its coordinator. Source: Kafka's TransactionStateManager.partitionFor and
-    GroupCoordinatorService.partitionFor.
-    """
+    GroupCoordinatorService.partitionFor."""
 
     def __init__(self, client: AdminClient, stream: Stream, brokers: int) -> None:
         """Begins after a micro-batch of the stream."""
         self._client, self._brokers = client, brokers
         self._sink = sink_of(stream.config, stream.name, client)
-        self._topics = {TOPIC: stream.name, CONSUMER_OFFSETS: CONSUMER_OFFSETS, TRANSACTION_STATE: TRANSACTION_STATE}
+        self._topics = {
+            model.TOPIC: stream.name,
+            model.CONSUMER_OFFSETS: model.CONSUMER_OFFSETS,
+            model.TRANSACTION_STATE: model.TRANSACTION_STATE,
+        }
         self._leaders = {log: self._leaders_of(topic) for log, topic in self._topics.items()}
         self._decision = self._last_decision()
         self._most_parts = len(self._decision.texts())
         self._ends = self._log_ends()
 
-    def compare(self, measured: Measured) -> list[Compared]:
+    def compare(self, measured: model.Measured) -> list[model.Compared]:
         """Compare the micro-batch that just ended with the model. Adds the records of the logs to `measured`."""
         before, decision, ends = self._decision, self._last_decision(), self._ends
         layout = self._layout(before, decision, measured.pauses)
@@ -300,26 +289,27 @@ class Watch:
         while True:
             self._ends = self._log_ends()
             for log, end in self._ends.items():
-                measured.first[LOGS, log] = end - ends[log]
-            lines = compare(layout, measured)
-            if all(each.is_right for each in lines if each.stage == LOGS) or time.monotonic() > deadline_s:
+                measured.first[model.LOGS, log] = end - ends[log]
+            lines = model.compare(layout, measured)
+            if all(each.is_right for each in lines if each.stage == model.LOGS) or time.monotonic() > deadline_s:
                 return lines
             # The coordinator says nothing when it has written that record.
             time.sleep(POLL_S)
 
-    def _layout(self, before: Decision, decision: Decision, pauses: int) -> Layout:
+    def _layout(self, before: Decision, decision: Decision, pauses: int) -> model.Layout:
         """Return the layout of a micro-batch whose slots write to all partitions of the topic."""
-        names, leaders = self._sink.names, self._leaders[TOPIC]
+        names, leaders = self._sink.names, self._leaders[model.TOPIC]
         slots = [names.slot(slot) for slot in range(len(decision.pinned))]
         parts_before, parts = len(before.texts()), len(decision.texts())
         groups = [names.decision(part) for part in range(max(parts, parts_before))]
-        return Layout(
+        return model.Layout(
             transaction_version=decision.transaction_version, slots=len(slots), rows=ROWS, partitions=len(leaders),
             brokers=self._brokers, leaders=len(set(leaders)), parts_before=parts_before, parts=parts, pauses=pauses,
-            transactions_at=self._spread(slots, TRANSACTION_STATE), groups_at=self._spread(slots, CONSUMER_OFFSETS),
-            later_parts_at=self._spread(groups[1:parts_before], CONSUMER_OFFSETS),
+            transactions_at=self._spread(slots, model.TRANSACTION_STATE),
+            groups_at=self._spread(slots, model.CONSUMER_OFFSETS),
+            later_parts_at=self._spread(groups[1:parts_before], model.CONSUMER_OFFSETS),
             new_parts=max(0, parts - self._most_parts),
-            parts_logs=len({self._partition_of(group, CONSUMER_OFFSETS) for group in groups[:parts]}),
+            parts_logs=len({self._partition_of(group, model.CONSUMER_OFFSETS) for group in groups[:parts]}),
         )  # fmt: skip
 
     def _partition_of(self, name: str, log: str) -> int:
@@ -349,7 +339,7 @@ class Watch:
         return ends
 
 
-def measure(kafka: LocalKafka, case: Case, rounds: int, traffic: Traffic) -> tuple[Figure, list[list[Compared]]]:
+def measure(kafka: LocalKafka, case: Case, rounds: int, traffic: Traffic) -> tuple[Figure, list[list[model.Compared]]]:
     """Return the times, and the counts of each round beside the model."""
     times, counts = [], []
     with own_workers():
@@ -388,7 +378,7 @@ def main() -> None:
                         found, counts = measure(kafka, case, options.rounds, traffic)
                         wrong = [lines for lines in counts if not all(each.is_right for each in lines)]
                         has_failed |= bool(wrong)
-                        print(f"{case}:\n{comparison((wrong or counts)[-1])}\n{table([found])}", file=sys.stderr)
+                        print(f"{case}:\n{model.comparison((wrong or counts)[-1])}\n{table([found])}", file=sys.stderr)
                         figures.append(found)
     print(table(figures))
     write_report(options.output / "slots.json", {"figures": figures})

@@ -21,20 +21,9 @@ from xml.sax.saxutils import escape
 
 from pyspark.sql import DataFrame
 
+import frame as shared
 from certificates import Authority
-from frame import (
-    Application,
-    Bench,
-    arguments,
-    bench,
-    chosen,
-    in_turns,
-    jars,
-    markdown,
-    median,
-    median_ratio,
-    write_report,
-)
+from frame import Application, Bench, arguments, bench, chosen, in_turns, jars
 from kafka_sink.broker import LocalKafka
 from kafka_sink.records.kernel import KERNEL
 from peers import CONFLUENT, DEFAULTS, DISCARD, JVM, NOOP, PYKAFKA, SAME, TCP, UNIX, Peer, Servers, write
@@ -139,7 +128,9 @@ class Figure:
 
 def figure(peer: Peer, costs: Sequence[Cost], rows: int) -> Figure:
     rates = [rows / cost.wall_s for cost in costs]
-    cpu_s, broker_cpu_s, log_bytes = (median(costs, field) / rows for field in ("cpu_s", "broker_cpu_s", "log_bytes"))
+    cpu_s, broker_cpu_s, log_bytes = (
+        shared.median(costs, field) / rows for field in ("cpu_s", "broker_cpu_s", "log_bytes")
+    )
     spread = min(rates), max(rates)
     return Figure(peer, statistics.median(rates), *spread, cpu_s * 1e6, broker_cpu_s * 1e6, log_bytes, tuple(costs))
 
@@ -151,10 +142,10 @@ def ratio_table(costs: Mapping[Peer, Sequence[Cost]], rows: int) -> str:
         ours, theirs = costs.get(pair.ours), costs.get(pair.theirs)
         if ours and theirs:
             more = statistics.median(our.cpu_s - their.cpu_s for our, their in zip(ours, theirs, strict=True))
-            rates = f"{median_ratio(theirs, ours, 'wall_s'):.2f} x | {pair.rows_per_s_goal}"
-            cpu = f"{median_ratio(ours, theirs, 'cpu_s'):.2f} x | {pair.cpu_goal}"
+            rates = f"{shared.median_ratio(theirs, ours, 'wall_s'):.2f} x | {pair.rows_per_s_goal}"
+            cpu = f"{shared.median_ratio(ours, theirs, 'cpu_s'):.2f} x | {pair.cpu_goal}"
             found.append(f"{pair.ours} | {pair.theirs} | {rates} | {cpu} | {more / rows * 1e6:.2f} | {pair.more_goal}")
-    return markdown("sink | to | rows/s | goal | CPU a row | goal | CPU s per M rows more | goal", found)
+    return shared.markdown("sink | to | rows/s | goal | CPU a row | goal | CPU s per M rows more | goal", found)
 
 
 def table(figures: Sequence[Figure]) -> str:
@@ -168,7 +159,7 @@ def table(figures: Sequence[Figure]) -> str:
         return f"{of_peer} | {of_spark} | {of_broker if peer.writes_to_kafka else ' | '}"
 
     head = "sink | compression | settings | workers by | M rows/s | (range) | CPU s per M rows | broker's | bytes a row"
-    return markdown(head, map(row, figures))
+    return shared.markdown(head, map(row, figures))
 
 
 WIDTH, LABEL_WIDTH, VALUE_WIDTH, BAR_HEIGHT, ROW_HEIGHT, TITLE_HEIGHT = 860, 300, 90, 18, 26, 40
@@ -249,7 +240,7 @@ def main() -> None:
     figures, found = [figure(peer, costs[peer], options.rows) for peer in peers], ratio_table(costs, options.rows)
     print(table(figures), found, sep="\n\n")
     report = {"kernel": KERNEL.name, "rows": options.rows, "value_bytes": options.value_bytes, "figures": figures}
-    write_report(
+    shared.write_report(
         options.output / f"{name}.json", report | {"partitions": PARTITIONS, "ratios": found.splitlines()}, on.kafka
     )
     if not options.confs:

@@ -104,8 +104,7 @@ def spark_environment() -> dict[str, str]:
 class Application:
     """What `make(*given)` returns, in a process of its own, so that what it uses can be counted. Says all to `log`.
 
-    Raises SystemExit, with the log's path, when the process has ended or does not answer within 15 min.
-    """
+    Raises SystemExit, with the log's path, when the process has ended or does not answer within 15 min."""
 
     def __init__(self, log: Path, make: Callable[..., object], *given: object, **environment: str) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -14,16 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import datasource
 from pyspark.sql import types as spark_types
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    DataSourceStreamArrowWriter,
-    DataSourceStreamReader,
-    InputPartition,
-    WriterCommitMessage,
-)
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -38,35 +30,35 @@ Options = Mapping[str, str | int | bool]
 
 
 @dataclass(frozen=True, slots=True)
-class RowCount(WriterCommitMessage):
+class RowCount(datasource.WriterCommitMessage):
     rows: int
 
 
-class DiscardingWriter(DataSourceArrowWriter):
+class DiscardingWriter(datasource.DataSourceArrowWriter):
     def __init__(self, expected_rows: int) -> None:
         self.expected_rows = expected_rows
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> RowCount:
         return RowCount(sum(batch.num_rows for batch in iterator))
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def commit(self, messages: Sequence[datasource.WriterCommitMessage | None]) -> None:
         rows = sum(message.rows for message in messages if isinstance(message, RowCount))
         if rows != self.expected_rows:
             raise AssertionError(f"{self.expected_rows} rows were written, {rows} arrived")
 
 
-class DiscardingStreamWriter(DataSourceStreamArrowWriter):
+class DiscardingStreamWriter(datasource.DataSourceStreamArrowWriter):
     def __init__(self, expected_rows: int) -> None:
         self._writer = DiscardingWriter(expected_rows)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> RowCount:
         return self._writer.write(iterator)
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+    def commit(self, messages: Sequence[datasource.WriterCommitMessage | None], batchId: int) -> None:
         self._writer.commit(messages)
 
 
-class DiscardingDataSource(DataSource):
+class DiscardingDataSource(datasource.DataSource):
     """`format("discard")`; option `rows`: how many there will be, in each micro-batch of a stream."""
 
     @classmethod
@@ -107,15 +99,15 @@ class NothingDataSource(ReadyDataSource):
         return "nothing"
 
 
-class ReadyReader(DataSourceReader):
+class ReadyReader(datasource.DataSourceReader):
     def __init__(self, options: Mapping[str, str]) -> None:
         defaults = {"value_bytes": 0, "headers": 0, "partitions": PARTITIONS}
         self._given = {name: int(options.get(name, defaults.get(name, 0))) for name in ("rows", *defaults)}
 
-    def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition(number) for number in range(self._given["partitions"])]
+    def partitions(self) -> Sequence[datasource.InputPartition]:
+        return [datasource.InputPartition(number) for number in range(self._given["partitions"])]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
         left = self._given["rows"] // self._given["partitions"]
         whole = self._batch(min(BATCH_ROWS, left))
         while left:
@@ -142,7 +134,7 @@ class ReadyReader(DataSourceReader):
         return pa.RecordBatch.from_pydict(columns)
 
 
-class ReadyStreamReader(ReadyReader, DataSourceStreamReader):
+class ReadyStreamReader(ReadyReader, datasource.DataSourceStreamReader):
     """All rows are in the first micro-batch."""
 
     def initialOffset(self) -> dict[str, int]:
@@ -151,7 +143,7 @@ class ReadyStreamReader(ReadyReader, DataSourceStreamReader):
     def latestOffset(self, start: object = None, limit: object = None) -> dict[str, int]:
         return {"offset": 1}
 
-    def partitions(self, start: object = None, end: object = None) -> Sequence[InputPartition]:
+    def partitions(self, start: object = None, end: object = None) -> Sequence[datasource.InputPartition]:
         return super().partitions()
 
     def commit(self, end: object) -> None:

@@ -118,8 +118,7 @@ class Model:
 
         For each slot: is the generation current, Init, marker, EndTxn; and, as it seldom comes back to the same
         worker, FindCoordinator. Reads of several slots are one request to each coordinator or leader
-        (docs/design/exactly-once.md): 9 in all, as markers are asked for until they are there. 4 are the driver's.
-        """
+        (docs/design/exactly-once.md): 9 in all, as markers are asked for until they are there. 4 are the driver's."""
         return 5 * self.layout.slots + 9 * self.brokers + 4 if self.sink.is_transactional else 0
 
     @property

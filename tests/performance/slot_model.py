@@ -40,8 +40,7 @@ class Layout:
     `transactions_at`, `groups_at`: the number of slots of each coordinator. `parts_before`, `parts`: the groups of the
     last decision and of this one. `later_parts_at`: the last decision's groups but the first, of each coordinator.
     `new_parts`: groups that no earlier decision of the sink had. `parts_logs`: the partitions of __consumer_offsets
-    with a group of this decision. `pauses`: how often the commit waited for leaders to end the transactions.
-    """
+    with a group of this decision. `pauses`: how often the commit waited for leaders to end the transactions."""
 
     transaction_version: int
     slots: int
@@ -145,8 +144,7 @@ FORMULAS: tuple[Formula, ...] = (
 class Measured:
     """Counts of one micro-batch, by stage and kind.
 
-    `first`: without `again`, the requests that repeat what was refused for now. `pauses`: as in Layout.
-    """
+    `first`: without `again`, the requests that repeat what was refused for now. `pauses`: as in Layout."""
 
     first: Counter[tuple[str, str]] = field(default_factory=Counter)
     again: Counter[tuple[str, str]] = field(default_factory=Counter)

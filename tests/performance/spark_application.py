@@ -111,10 +111,8 @@ def sample(root_pid: int, listeners: Mapping[int, int]) -> Sample:
 
     nodes, every = len(set(listeners.values())), [*executors.values()]
     return Sample(
-        workers=sum(len(executor.workers) for executor in every),
-        sockets_a_broker=sockets[False] / nodes,
-        planning_sockets_a_broker=sockets[True] / nodes,
-        python_mb=statistics.median(map(python_mb, every)),
+        workers=sum(len(executor.workers) for executor in every), sockets_a_broker=sockets[False] / nodes,
+        planning_sockets_a_broker=sockets[True] / nodes, python_mb=statistics.median(map(python_mb, every)),
         worker_mb=statistics.median(map(worker_mb, every)),
         jvm_mb=statistics.median(sizes[executor.jvm]["Rss"] / MB for executor in every),
-    )
+    )  # fmt: skip

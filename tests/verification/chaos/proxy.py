@@ -91,8 +91,7 @@ HARMLESS = Schedule()
 class Proxies:
     """One for each of `nodes`, from `with` on; a connection goes to what `address_of` says of the node at that time.
 
-    `happened` counts what was done to messages, as "<direction> <kind>".
-    """
+    `happened` counts what was done to messages, as "<direction> <kind>"."""
 
     def __init__(self, nodes: Iterable[int], address_of: Callable[[int], Address]) -> None:
         self._nodes = tuple(nodes)

@@ -61,10 +61,7 @@ def campaign(reports: Iterable[pytest.TestReport], *, seconds: float, command: s
                 elif isinstance(said, int):
                     numbers[name] += said
     return Campaign(
-        name="chaos",
-        title="Real brokers, real Spark",
-        command=command,
-        about=ABOUT,
+        name="chaos", title="Real brokers, real Spark", command=command, about=ABOUT,
         figures={
             "tests": len(tests), "passed": len(tests) - len(failed) - len(skipped), "failed": len(failed),
             "skipped": len(skipped), "minutes": round(seconds / 60),

@@ -84,9 +84,7 @@ def campaign(findings: list[Findings], command: str) -> Campaign:
             f"{version}: differences": len(found.differences),
         }
     return Campaign(
-        name="fidelity",
-        title="The model against real brokers",
-        command=command,
+        name="fidelity", title="The model against real brokers", command=command,
         about=(
             "The model and a real broker get the same random requests of producers, idempotent and transactional, and "
             "of readers, valid and invalid, step by step. Both must answer with the same error codes, base offsets, "
@@ -94,10 +92,9 @@ def campaign(findings: list[Findings], command: str) -> Campaign:
             "with the same batches, cut off at the same byte, the same aborted transactions, and the same offsets by "
             "time. Brokers before Kafka 3.0 get no transactions: exactly-once needs more than they offer."
         ),
-        figures=figures,
-        passed=not any(found.differences for found in findings),
+        figures=figures, passed=not any(found.differences for found in findings),
         explained=tuple(f"Kafka {found.kafka_version}: {line}" for found in findings for line in found.requests_told()),
-    )
+    )  # fmt: skip
 
 
 TRACES_A_LINE = 25

@@ -15,31 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fidelity import steps as s
 from fidelity.player import EMPTY, NO_ONE, NOBODY, NOBODY_ELSE, UNKNOWN, Who
-from fidelity.steps import (
-    AddOffsetsToTxn,
-    AddPartitionsToTxn,
-    Answer,
-    DeleteRecords,
-    DescribeProducers,
-    DescribeTransactions,
-    EndTxn,
-    Fetch,
-    FetchedPartition,
-    FindCoordinator,
-    InitProducerId,
-    ListOffsets,
-    Metadata,
-    OffsetCommit,
-    OffsetFetch,
-    OffsetForLeaderEpoch,
-    Produce,
-    Step,
-    TimedOut,
-    TopicDeleted,
-    TopicMade,
-    TxnOffsetCommit,
-)
 from model.clients import PLENTY
 from model.read_apis import EARLIEST, LARGEST_TIMESTAMP, LATEST, NO_EPOCH
 from model.read_journal import Isolation
@@ -53,11 +30,11 @@ _SEQUENCES = 2**31
 _LAST_EPOCH = 2**15 - 1
 _KEYS = {name: api_key for api_key, name in API_NAMES.items()}
 # From these on, requests are those of transaction version 2.
-_VERSION_2: dict[type, int] = {Produce: 12, EndTxn: 5, TxnOffsetCommit: 5}
+_VERSION_2: dict[type, int] = {s.Produce: 12, s.EndTxn: 5, s.TxnOffsetCommit: 5}
 _REQUIRES_STABLE = _LARGEST_TIMESTAMP = 7
-_FIRST_BY_ID = {Produce: 13, Metadata: 12}
+_FIRST_BY_ID = {s.Produce: 13, s.Metadata: 12}
 # Older ones know no record batches of version 2, or none of what the steps have.
-_LOWEST: dict[type, int] = {Produce: 3, Metadata: 1, OffsetCommit: 5, OffsetFetch: 2, FindCoordinator: 1}
+_LOWEST: dict[type, int] = {s.Produce: 3, s.Metadata: 1, s.OffsetCommit: 5, s.OffsetFetch: 2, s.FindCoordinator: 1}
 
 Place = tuple[int, int, int]
 """Of a partition: slot and generation of its topic, and number."""
@@ -90,49 +67,49 @@ class Notebook:
     is_short: dict[int, bool] = field(default_factory=lambda: dict.fromkeys(TRANSACTIONAL_IDS, False))
     partitions: dict[int, int] = field(default_factory=lambda: dict(TOPICS))
     generations: dict[int, int] = field(default_factory=lambda: dict.fromkeys(TOPICS, 0))
-    marked: list[TxnOffsetCommit] = field(default_factory=list)
+    marked: list[s.TxnOffsetCommit] = field(default_factory=list)
     ends: dict[Place, int] = field(default_factory=dict)
     batches_sent: int = 0
-    last: Step | None = None
+    last: s.Step | None = None
 
-    def note(self, step: Step, answer: Answer) -> None:
+    def note(self, step: s.Step, answer: s.Answer) -> None:
         self.last = step
-        self.batches_sent += isinstance(step, Produce)
+        self.batches_sent += isinstance(step, s.Produce)
         is_done = answer.codes[:1] == (0,)
         match step:
-            case InitProducerId(slot=None) if is_done:
+            case s.InitProducerId(slot=None) if is_done:
                 self.idempotent.append(answer.told[0])
-            case InitProducerId(slot=slot) if slot in self.producers:
+            case s.InitProducerId(slot=slot) if slot in self.producers:
                 if is_done:
                     self.producers[slot].append(answer.told[0])
                     self.is_short[slot] = step.timeout_ms == SHORT_TIMEOUT_MS
                 if answer.codes in {(0,), (51,)}:
                     self._ended(slot)
-            case EndTxn(slot=slot) if slot in self.producers and is_done:
+            case s.EndTxn(slot=slot) if slot in self.producers and is_done:
                 self._ended(slot)
                 if answer.told[0] not in (None, self.producers[slot][-1]):
                     self.producers[slot].append(answer.told[0])
-            case TimedOut(slot=slot):
+            case s.TimedOut(slot=slot):
                 self._ended(slot)
                 self.is_short[slot] = False
-            case AddPartitionsToTxn(slot=slot) if slot in self.producers and is_done:
+            case s.AddPartitionsToTxn(slot=slot) if slot in self.producers and is_done:
                 self.is_open[slot] = True
                 self.added[slot].update(step.partitions)
-            case AddOffsetsToTxn(slot=slot) | TxnOffsetCommit(slot=slot) if slot in self.producers and is_done:
+            case s.AddOffsetsToTxn(slot=slot) | s.TxnOffsetCommit(slot=slot) if slot in self.producers and is_done:
                 self.is_open[slot] = True
                 self.groups[slot].add(step.group)
-                if isinstance(step, TxnOffsetCommit):
+                if isinstance(step, s.TxnOffsetCommit):
                     self.marked.append(step)
-            case Produce() if is_done:
+            case s.Produce() if is_done:
                 self._produced(step)
                 self._reached(step.topic, step.partition, answer.told[0] + step.count)
-            case Fetch():
+            case s.Fetch():
                 for told in answer.told:
                     fetched = step.partitions[told[0]]
                     self._reached(fetched.topic, told[1], told[3])
-            case TopicDeleted(topic=topic):
+            case s.TopicDeleted(topic=topic):
                 self.partitions[topic] = 0
-            case TopicMade():
+            case s.TopicMade():
                 self.partitions[step.topic] = step.partitions
                 self.generations[step.topic] = step.generation
 
@@ -141,7 +118,7 @@ class Notebook:
         self.added[slot].clear()
         self.groups[slot].clear()
 
-    def _produced(self, step: Produce) -> None:
+    def _produced(self, step: s.Produce) -> None:
         if step.slot in self.producers and step.is_transactional:
             self.is_open[step.slot] = True
             self.added[step.slot].add((step.topic, step.partition))
@@ -173,13 +150,13 @@ class Generator:
     protocol: int | None
     notebook: Notebook = field(default_factory=Notebook)
 
-    def next_step(self) -> Step:
+    def next_step(self) -> s.Step:
         forced = self._due()
         if forced is not None:
             return forced
         # 0 or 1, as a factor of weights.
-        in_txn, of_producers = self._has_transactions, self._range(DescribeProducers)[1] >= 0
-        choices: list[tuple[Callable[[], Step], float]] = [
+        in_txn, of_producers = self._has_transactions, self._range(s.DescribeProducers)[1] >= 0
+        choices: list[tuple[Callable[[], s.Step], float]] = [
             (self._produce_in_transaction, 34 * in_txn), (self._produce, 20), (self._init, 6 * in_txn),
             (self._init_anybody, 2), (self._add_partitions, 6 * in_txn),
             (self._add_offsets, 4 * in_txn), (self._commit_in_transaction, 11 * in_txn),
@@ -190,7 +167,7 @@ class Generator:
             (self._delete_records, 2.5 * self.broker.takes_unknown_producers),
         ]  # fmt: skip
         methods, weights = zip(*choices, strict=True)
-        chosen: Callable[[], Step] = self.rng.choices(methods, weights)[0]
+        chosen: Callable[[], s.Step] = self.rng.choices(methods, weights)[0]
         return chosen()
 
     @property
@@ -198,18 +175,18 @@ class Generator:
         """Only where a trace can wait for the end of one. Writes need the same for exactly-once."""
         return self.broker.describes_transactions
 
-    def _due(self) -> Step | None:
+    def _due(self) -> s.Step | None:
         """What comes before anything else: the end of what is about to run out of time, topics that were deleted, and
         producers."""
         for slot, is_short in self.notebook.is_short.items():
             if is_short and self.notebook.is_open[slot]:
-                return TimedOut(slot)
+                return s.TimedOut(slot)
         for topic, partitions in self.notebook.partitions.items():
             if not partitions and self._chance(0.2):
-                return TopicMade(topic, TOPICS[topic], self.notebook.generations[topic] + 1)
+                return s.TopicMade(topic, TOPICS[topic], self.notebook.generations[topic] + 1)
         for slot, producers in self.notebook.producers.items():
             if not producers and self._has_transactions:
-                return InitProducerId(slot, self._version(InitProducerId))
+                return s.InitProducerId(slot, self._version(s.InitProducerId))
         return None
 
     # --- chance -------------------------------------------------------------------------------------------------------
@@ -295,27 +272,27 @@ class Generator:
 
     # --- producers ----------------------------------------------------------------------------------------------------
 
-    def _produce_in_transaction(self) -> Step:
+    def _produce_in_transaction(self) -> s.Step:
         slot = self._slot()
         who = self._who(slot, is_written=True)
-        version = self._version(Produce)
+        version = self._version(s.Produce)
         topic, partition = self._partition()
         added = self.notebook.added.get(slot, set())
-        if version < _VERSION_2[Produce] and (topic, partition) not in added and self._chance(0.75):
+        if version < _VERSION_2[s.Produce] and (topic, partition) not in added and self._chance(0.75):
             if added and self._chance(0.5):
                 topic, partition = self.rng.choice(sorted(added))
             else:
-                version_of_add = self._version(AddPartitionsToTxn)
-                return AddPartitionsToTxn(slot, who, ((topic, partition),), version_of_add)
+                version_of_add = self._version(s.AddPartitionsToTxn)
+                return s.AddPartitionsToTxn(slot, who, ((topic, partition),), version_of_add)
         without_id = None if self._chance(0.03) else slot
         is_handed_out = who in self.notebook.producers.get(slot, ())
         is_transactional = not (is_handed_out and self._chance(0.07))
         return self._batch(without_id, who, topic, partition, version, is_transactional)
 
-    def _produce(self) -> Step:
+    def _produce(self) -> s.Step:
         """Without a transaction."""
         if not self.notebook.idempotent:
-            return InitProducerId(None, self._version(InitProducerId))
+            return s.InitProducerId(None, self._version(s.InitProducerId))
         who = self.rng.choice(self.notebook.idempotent)
         if self._chance(0.08):
             who = who._replace(producer_epoch=who.producer_epoch + 1)
@@ -329,59 +306,59 @@ class Generator:
         topic, partition = self._partition()
         slot = self._slot() if self._chance(0.04) else None
         is_transactional = self._has_transactions and self._chance(0.03)
-        return self._batch(slot, who, topic, partition, self._version(Produce), is_transactional)
+        return self._batch(slot, who, topic, partition, self._version(s.Produce), is_transactional)
 
     def _batch(
         self, slot: int | None, who: Who, topic: int, partition: int, version: int, is_transactional: bool
-    ) -> Produce:
+    ) -> s.Produce:
         generation = self.notebook.generations.get(topic, 0)
         base_sequence, count = self._sequence(who, (topic, generation, partition))
         flaw = self.rng.choices(["none", "too large", "damaged", "control", "acks"], [92, 3, 2, 1, 2])[0]
-        return Produce(
+        return s.Produce(
             slot, who, topic, max(0, generation - self._chance(0.1)), partition, base_sequence, version, count,
             is_transactional, acks=self.rng.choice([2, -2]) if flaw == "acks" else 1 if self._chance(0.1) else -1,
             is_too_large=flaw == "too large", is_damaged=flaw == "damaged", is_control=flaw == "control",
             value_bytes=self.rng.choice([1, 1, 60, 120]),
         )  # fmt: skip
 
-    def _init(self) -> Step:
+    def _init(self) -> s.Step:
         slot = self._slot()
-        version = self._version(InitProducerId)
+        version = self._version(s.InitProducerId)
         timeout_ms = self.rng.choices([60_000, SHORT_TIMEOUT_MS, 0, -1, 900_001], [88, 3, 3, 2, 4])[0]
         expected = NOBODY
         if version >= 3 and self._chance(0.45):
             expected = self._who(slot)
             if self._chance(0.1):
                 expected = self.rng.choice([expected._replace(producer_epoch=-1), Who(NO_ONE, 0)])
-        return InitProducerId(slot, version, timeout_ms, expected)
+        return s.InitProducerId(slot, version, timeout_ms, expected)
 
-    def _init_anybody(self) -> Step:
-        version = self._version(InitProducerId)
+    def _init_anybody(self) -> s.Step:
+        version = self._version(s.InitProducerId)
         expected = self._who(0) if version >= 3 and self._chance(0.2) else NOBODY
-        return InitProducerId(None, version, expected=expected)
+        return s.InitProducerId(None, version, expected=expected)
 
     # --- transactions -------------------------------------------------------------------------------------------------
 
-    def _add_partitions(self) -> Step:
+    def _add_partitions(self) -> s.Step:
         slot = self._slot()
         partitions = tuple(sorted({self._partition() for _ in range(self.rng.choice([1, 1, 2, 3]))}))
-        return AddPartitionsToTxn(slot, self._who(slot), partitions, self._version(AddPartitionsToTxn))
+        return s.AddPartitionsToTxn(slot, self._who(slot), partitions, self._version(s.AddPartitionsToTxn))
 
-    def _add_offsets(self) -> Step:
+    def _add_offsets(self) -> s.Step:
         slot = self._slot()
-        return AddOffsetsToTxn(slot, self._who(slot), self._group(), self._version(AddOffsetsToTxn))
+        return s.AddOffsetsToTxn(slot, self._who(slot), self._group(), self._version(s.AddOffsetsToTxn))
 
-    def _commit_in_transaction(self) -> Step:
-        slot, version = self._slot(), self._version(TxnOffsetCommit)
+    def _commit_in_transaction(self) -> s.Step:
+        slot, version = self._slot(), self._version(s.TxnOffsetCommit)
         who, group = self._who(slot, is_written=True), self._group()
         added = sorted(self.notebook.groups.get(slot, ()))
-        if version < _VERSION_2[TxnOffsetCommit] and not added and self._chance(0.6):
-            return AddOffsetsToTxn(slot, who, group, self._version(AddOffsetsToTxn))
+        if version < _VERSION_2[s.TxnOffsetCommit] and not added and self._chance(0.6):
+            return s.AddOffsetsToTxn(slot, who, group, self._version(s.AddOffsetsToTxn))
         if added and self._chance(0.8):
             group = self.rng.choice(added)
         generation_id, member_id = self._member(version >= 3)
         topic, partition = self._partition()
-        return TxnOffsetCommit(
+        return s.TxnOffsetCommit(
             slot, who, group, topic, partition, self.rng.randrange(100), version,
             self._metadata_length(), generation_id, member_id,
         )  # fmt: skip
@@ -395,70 +372,70 @@ class Generator:
     def _metadata_length(self) -> int | None:
         return self.rng.choices([0, None, 10, 4_096, 4_097], [60, 15, 15, 4, 6])[0]
 
-    def _end(self) -> Step:
+    def _end(self) -> s.Step:
         slot = self._slot()
         last = self.notebook.last
-        if isinstance(last, EndTxn) and last.slot in self.notebook.producers and self._chance(0.6):
+        if isinstance(last, s.EndTxn) and last.slot in self.notebook.producers and self._chance(0.6):
             # The same again, or the opposite, by the ids of then.
-            return EndTxn(last.slot, last.who, last.is_commit != self._chance(0.3), self._version(EndTxn))
-        return EndTxn(slot, self._who(slot), self._chance(0.6), self._version(EndTxn))
+            return s.EndTxn(last.slot, last.who, last.is_commit != self._chance(0.3), self._version(s.EndTxn))
+        return s.EndTxn(slot, self._who(slot), self._chance(0.6), self._version(s.EndTxn))
 
     # --- the rest -----------------------------------------------------------------------------------------------------
 
-    def _commit_offset(self) -> Step:
+    def _commit_offset(self) -> s.Step:
         generation_id, member_id = self._member(True)
         topic, partition = self._partition()
         # The group without a name may have offsets as well, but is one for all traces.
-        return OffsetCommit(
-            self.rng.choice(GROUPS), topic, partition, self.rng.randrange(100), self._version(OffsetCommit),
+        return s.OffsetCommit(
+            self.rng.choice(GROUPS), topic, partition, self.rng.randrange(100), self._version(s.OffsetCommit),
             self._metadata_length(), generation_id, member_id,
         )  # fmt: skip
 
-    def _fetch_offsets(self) -> Step:
+    def _fetch_offsets(self) -> s.Step:
         topic, partition = self._partition()
         group = self._group()
         if self.notebook.marked and self._chance(0.6):
             marked = self.notebook.marked[-1]
             group, topic, partition = marked.group, marked.topic, marked.partition
         asked = None if self._chance(0.2) else topic
-        require_stable, version = self._chance(0.7), self._version(OffsetFetch)
-        if require_stable and self._range(OffsetFetch)[1] >= _REQUIRES_STABLE:
+        require_stable, version = self._chance(0.7), self._version(s.OffsetFetch)
+        if require_stable and self._range(s.OffsetFetch)[1] >= _REQUIRES_STABLE:
             version = max(version, _REQUIRES_STABLE)
-        return OffsetFetch(group, asked, partition, require_stable, version)
+        return s.OffsetFetch(group, asked, partition, require_stable, version)
 
-    def _find_coordinator(self) -> Step:
+    def _find_coordinator(self) -> s.Step:
         # Kafka 2.1 closes the connection of a client that asks for another kind. No write does.
         unknown = 10 if self.broker.names_its_versions else 0
         key_type = self.rng.choices([0, 1, 7], [45, 45, unknown])[0]
-        return FindCoordinator(key_type, self._slot(), self._version(FindCoordinator))
+        return s.FindCoordinator(key_type, self._slot(), self._version(s.FindCoordinator))
 
-    def _metadata(self) -> Step:
+    def _metadata(self) -> s.Step:
         topic = self.rng.choice([*TOPICS, UNKNOWN])
-        version = self._version(Metadata)
-        by_id = version >= _FIRST_BY_ID[Metadata] and self._chance(0.5)
+        version = self._version(s.Metadata)
+        by_id = version >= _FIRST_BY_ID[s.Metadata] and self._chance(0.5)
         generation = max(0, self.notebook.generations.get(topic, 0) - self._chance(0.3)) if by_id else None
-        return Metadata(topic, generation, version)
+        return s.Metadata(topic, generation, version)
 
-    def _describe(self) -> Step:
-        return DescribeTransactions(self._slot())
+    def _describe(self) -> s.Step:
+        return s.DescribeTransactions(self._slot())
 
-    def _describe_producers(self) -> Step:
-        return DescribeProducers(*self._partition())
+    def _describe_producers(self) -> s.Step:
+        return s.DescribeProducers(*self._partition())
 
     # --- readers ------------------------------------------------------------------------------------------------------
 
-    def _fetch(self) -> Step:
-        version = self._version(Fetch)
+    def _fetch(self) -> s.Step:
+        version = self._version(s.Fetch)
         count = self.rng.choice([1, 1, 1, 2, 3])
         chosen = {self._partition() for _ in range(count)}
         partitions = tuple(
             self._fetched(topic, partition) for topic, partition in self.rng.sample(sorted(chosen), len(chosen))
         )
-        return Fetch(partitions, self._isolation(), version, self._limit())
+        return s.Fetch(partitions, self._isolation(), version, self._limit())
 
-    def _fetched(self, topic: int, partition: int) -> FetchedPartition:
+    def _fetched(self, topic: int, partition: int) -> s.FetchedPartition:
         generation = self.notebook.generations.get(topic, 0)
-        return FetchedPartition(
+        return s.FetchedPartition(
             topic, max(0, generation - self._chance(0.05)), partition, self._offset(topic, partition), self._limit(),
             self._current_leader_epoch(), self.rng.choices([NO_EPOCH, 0, 1], [80, 17, 3])[0],
         )  # fmt: skip
@@ -480,9 +457,9 @@ class Generator:
         """No leader of a trace ever changes."""
         return self.rng.choices([NO_EPOCH, 0, 1], [60, 31, 9])[0]
 
-    def _list_offsets(self) -> Step:
+    def _list_offsets(self) -> s.Step:
         topic, partition = self._partition()
-        version = self._version(ListOffsets)
+        version = self._version(s.ListOffsets)
         kind = self.rng.choices(["latest", "earliest", "largest", "1970", "of a batch"], [30, 20, 12, 5, 33])[0]
         timestamp = {"latest": LATEST, "earliest": EARLIEST, "largest": LARGEST_TIMESTAMP}.get(kind, 0)
         if kind == "largest" and version < _LARGEST_TIMESTAMP:
@@ -490,20 +467,20 @@ class Generator:
         number = None
         if kind == "of a batch" and self.notebook.batches_sent:
             number, timestamp = self.rng.randrange(self.notebook.batches_sent), self.rng.choice([-1, 0, 0, 1])
-        return ListOffsets(
+        return s.ListOffsets(
             topic, partition, timestamp, number, self._isolation(), version, self._current_leader_epoch()
         )  # fmt: skip
 
-    def _offset_for_leader_epoch(self) -> Step:
+    def _offset_for_leader_epoch(self) -> s.Step:
         leader_epoch = self.rng.choices([0, 1, NO_EPOCH], [75, 20, 5])[0]
-        version = self._version(OffsetForLeaderEpoch)
-        return OffsetForLeaderEpoch(*self._partition(), leader_epoch, version, self._current_leader_epoch())
+        version = self._version(s.OffsetForLeaderEpoch)
+        return s.OffsetForLeaderEpoch(*self._partition(), leader_epoch, version, self._current_leader_epoch())
 
-    def _delete_records(self) -> Step:
+    def _delete_records(self) -> s.Step:
         topic, partition = self._partition()
         offset = self._offset(topic, partition)
-        return DeleteRecords(topic, partition, offset, self._version(DeleteRecords))
+        return s.DeleteRecords(topic, partition, offset, self._version(s.DeleteRecords))
 
-    def _change_topic(self) -> Step:
+    def _change_topic(self) -> s.Step:
         there = [topic for topic, partitions in self.notebook.partitions.items() if partitions]
-        return TopicDeleted(self.rng.choice(there)) if there else self._metadata()
+        return s.TopicDeleted(self.rng.choice(there)) if there else self._metadata()

@@ -18,36 +18,10 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from kafka_sink.broker import LocalKafka
-from model.clients import (
-    COMES_TO_PASS,
-    GROUP,
-    KAFKA_3_0_VERSION,
-    TRANSACTION,
-    VERSION_1,
-    VERSION_2,
-    ByteClient,
-    Producer,
-    ReadClient,
-    TransactionClient,
-    decode_response,
-    encode_request,
-    transaction_client,
-)
+from model import clients
+from model import settings as api
 from model.cluster import Cluster
-from model.settings import (
-    FIND_COORDINATOR,
-    KAFKA_2_1,
-    KAFKA_2_8,
-    KAFKA_3_0,
-    KAFKA_3_9,
-    KAFKA_4,
-    METADATA,
-    OFFSET_COMMIT,
-    OFFSET_FETCH,
-    ClusterSettings,
-    Generation,
-    TransactionSettings,
-)
+from model.settings import ClusterSettings, Generation, TransactionSettings
 from model.wire import build, kio_module
 
 DEADLINE_S = 20
@@ -69,10 +43,11 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "4.3.1, version 2": Kind("4.3.1", KAFKA_4, VERSION_2), "4.3.1, version 1": Kind("4.3.1", KAFKA_4, VERSION_1),
-    "3.9.2, version 1": Kind("3.9.2", KAFKA_3_9, VERSION_1),
-    "3.0.2, version 1": Kind("3.0.2", KAFKA_3_0, KAFKA_3_0_VERSION),
-    "2.8.2": Kind("2.8.2", KAFKA_2_8, KAFKA_3_0_VERSION), "2.1.1": Kind("2.1.1", KAFKA_2_1, 7),
+    "4.3.1, version 2": Kind("4.3.1", api.KAFKA_4, clients.VERSION_2),
+    "4.3.1, version 1": Kind("4.3.1", api.KAFKA_4, clients.VERSION_1),
+    "3.9.2, version 1": Kind("3.9.2", api.KAFKA_3_9, clients.VERSION_1),
+    "3.0.2, version 1": Kind("3.0.2", api.KAFKA_3_0, clients.KAFKA_3_0_VERSION),
+    "2.8.2": Kind("2.8.2", api.KAFKA_2_8, clients.KAFKA_3_0_VERSION), "2.1.1": Kind("2.1.1", api.KAFKA_2_1, 7),
 }  # fmt: skip
 
 
@@ -118,33 +93,35 @@ class BrokerConnection:
             self._socket = None
 
 
-def real_client(ask: Ask, produce_version: int) -> TransactionClient:
+def real_client(ask: Ask, produce_version: int) -> clients.TransactionClient:
     def call(node_id: int, api_key: int, version: int, message: Any) -> Any:
-        frame = ask(encode_request(api_key, version, 1, message))
+        frame = ask(clients.encode_request(api_key, version, 1, message))
         assert frame is not None, f"{type(message).__name__} {version} ended the connection"
-        return decode_response(api_key, version, frame)[1]
+        return clients.decode_response(api_key, version, frame)[1]
 
     # A client that is told to come again has nothing to wait for but time; on the model that is virtual.
-    return TransactionClient(call, lambda topic, partition: 1, lambda: time.sleep(POLL_S), produce_version)
+    return clients.TransactionClient(call, lambda topic, partition: 1, lambda: time.sleep(POLL_S), produce_version)
 
 
-def model_client(kind: Kind) -> tuple[TransactionClient, ByteClient]:
+def model_client(kind: Kind) -> tuple[clients.TransactionClient, clients.ByteClient]:
     settings = ClusterSettings(
         generation=kind.generation,
         transactions=TransactionSettings(transaction_abort_timed_out_cleanup_interval_ms=SWEEP_MS),
     )
-    client = ByteClient(Cluster(node_ids=(0,), rng=random.Random(1), settings=settings))
+    client = clients.ByteClient(Cluster(node_ids=(0,), rng=random.Random(1), settings=settings))
     client.run(1_000)
-    transactions = transaction_client(client, kind.produce_version)
+    transactions = clients.transaction_client(client, kind.produce_version)
     transactions.leader_of = lambda topic, partition: 0
     return transactions, client
 
 
-def wait_until_led(client: TransactionClient, topic: str, partitions: int) -> None:
+def wait_until_led(client: clients.TransactionClient, topic: str, partitions: int) -> None:
     """A new topic's leader does not know at once that it is. Leaves one record in each partition."""
     deadline = time.monotonic() + DEADLINE_S
     for partition in range(partitions):
-        while client.produce(None, Producer(-1, -1), topic, partition, base_sequence=-1, is_transactional=False):
+        while client.produce(
+            None, clients.Producer(-1, -1), topic, partition, base_sequence=-1, is_transactional=False
+        ):
             assert time.monotonic() < deadline, f"{topic}-{partition} has no leader"
             # The broker does not tell when it has learned of it.
             client.pause()
@@ -183,10 +160,10 @@ class Topics(Protocol):
     def delete(self, name: str) -> None: ...
 
 
-class OneBroker(TransactionClient):
+class OneBroker(clients.TransactionClient):
     """Of a cluster of one, whose coordinators are there; for what has no name, no broker could be found."""
 
-    def coordinator(self, key: str | None, key_type: int = TRANSACTION) -> int:
+    def coordinator(self, key: str | None, key_type: int = clients.TRANSACTION) -> int:
         return self.leader_of("", 0)
 
 
@@ -219,18 +196,18 @@ class Player:
         return f"{self.name}-{what}{slot}" if slot >= 0 else f"{self.name}-{what}-unknown"
 
     @property
-    def reader(self) -> ReadClient:
-        return ReadClient(self.client.call)
+    def reader(self) -> clients.ReadClient:
+        return clients.ReadClient(self.client.call)
 
     def topic_id(self, slot: int, generation: int) -> UUID:
         return self._topic_ids.get((slot, generation), _UNKNOWN_TOPIC_ID)
 
-    def producer(self, who: Who) -> Producer:
+    def producer(self, who: Who) -> clients.Producer:
         if who.place == NO_ONE:
-            return Producer(-1, who.producer_epoch)
-        return Producer(self._seen[who.place] if who.place >= 0 else _ID_OF_NOBODY_ELSE, who.producer_epoch)
+            return clients.Producer(-1, who.producer_epoch)
+        return clients.Producer(self._seen[who.place] if who.place >= 0 else _ID_OF_NOBODY_ELSE, who.producer_epoch)
 
-    def who(self, producer: Producer) -> Who:
+    def who(self, producer: clients.Producer) -> Who:
         if producer.producer_id < 0:
             return Who(NO_ONE, producer.producer_epoch)
         if producer.producer_id not in self._seen:
@@ -273,7 +250,7 @@ class Player:
         """With a topic of so many partitions for each slot, and coordinators that are there."""
         for slot, count in partitions.items():
             self.create(slot, count, generation=0)
-        for key_type, key in ((TRANSACTION, self.transactional_id(0)), (GROUP, self.group(0))):
+        for key_type, key in ((clients.TRANSACTION, self.transactional_id(0)), (clients.GROUP, self.group(0))):
             self.wait_until(partial(self._is_coordinated, key, key_type), f"a coordinator of {key}")
         for slot in (0, 1, UNKNOWN):
             if self.generation.describes_transactions:
@@ -281,15 +258,15 @@ class Player:
             self.wait_until(partial(self._is_loaded, self.group(slot)), "offsets that are loaded")
 
     def _is_coordinated(self, key: str, key_type: int) -> bool:
-        code, _ = self.client.find_coordinator(key, key_type, self._newest(FIND_COORDINATOR))
+        code, _ = self.client.find_coordinator(key, key_type, self._newest(api.FIND_COORDINATOR))
         return code == 0
 
     def _is_described(self, slot: int) -> bool:
-        return self.client.describe(self.transactional_id(slot)).error_code not in COMES_TO_PASS
+        return self.client.describe(self.transactional_id(slot)).error_code not in clients.COMES_TO_PASS
 
     def _is_loaded(self, group: str) -> bool:
-        code, _ = self.client.fetch_group(group, None, version=self._newest(OFFSET_FETCH))
-        return code not in COMES_TO_PASS
+        code, _ = self.client.fetch_group(group, None, version=self._newest(api.OFFSET_FETCH))
+        return code not in clients.COMES_TO_PASS
 
     def _newest(self, api_key: int) -> int:
         return self.generation.api_versions[api_key][1]
@@ -299,27 +276,29 @@ class Player:
         self.topics.create(name, partitions)
         wait_until_led(self.client, name, partitions)
         if self.generation.has_topic_ids:
-            self._topic_ids[slot, generation] = self.metadata(self._newest(METADATA), name).topic_id
+            self._topic_ids[slot, generation] = self.metadata(self._newest(api.METADATA), name).topic_id
 
     def delete(self, slot: int) -> None:
         name, watch = self.topic(slot), self.group(_WATCH)
-        self.client.commit_offset_surely(self._newest(OFFSET_COMMIT), watch, name, 0)
+        self.client.commit_offset_surely(self._newest(api.OFFSET_COMMIT), watch, name, 0)
         self.topics.delete(name)
-        self.wait_until(lambda: bool(self.metadata(self._newest(METADATA), name).error_code == 3), f"{name} is gone")
+        self.wait_until(
+            lambda: bool(self.metadata(self._newest(api.METADATA), name).error_code == 3), f"{name} is gone"
+        )
         # A coordinator drops the topic's offsets a little later, and groups that have none left.
         for group in (self.group(0), self.group(1), watch):
             self.wait_until(partial(self._is_without, group, name), f"{group} has no offsets on {name}")
 
     def _is_without(self, group: str, topic: str) -> bool:
-        _, offsets = self.client.fetch_group(group, None, require_stable=False, version=self._newest(OFFSET_FETCH))
+        _, offsets = self.client.fetch_group(group, None, require_stable=False, version=self._newest(api.OFFSET_FETCH))
         return all(found[0] != topic for found in offsets)
 
     def metadata(self, version: int, name: str | None, topic_id: UUID | None = None) -> Any:
         """What kio reads of one topic, by its name or, from version 12 on, by its id."""
-        kio_version = kio_module(METADATA, version, "request")
+        kio_version = kio_module(api.METADATA, version, "request")
         asked = build(kio_version.MetadataRequestTopic, topic_id=topic_id, name=name)
         message = build(
             kio_version.MetadataRequest, topics=(asked,), allow_auto_topic_creation=False,
             include_topic_authorized_operations=False, include_cluster_authorized_operations=False,
         )  # fmt: skip
-        return self.client.call(self.client.leader_of("", 0), METADATA, version, message).topics[0]
+        return self.client.call(self.client.leader_of("", 0), api.METADATA, version, message).topics[0]

@@ -12,19 +12,12 @@ from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
 from fidelity.player import MAX_MESSAGE_BYTES, NOBODY, Player, Who
+from model import settings as api
 from model.clients import CONSUMER, FIRST_FETCH_BY_ID, GROUP, PLENTY, Got, Producer, Wanted, record_batch
 from model.clients import NOBODY as NO_PRODUCER
 from model.read_apis import NO_EPOCH
 from model.read_journal import Isolation
 from model.record_batches import changed_attributes, decode_marker, decode_stored_records, next_batch
-from model.settings import (
-    ADD_OFFSETS_TO_TXN,
-    ADD_PARTITIONS_TO_TXN,
-    DELETE_RECORDS,
-    DESCRIBE_PRODUCERS,
-    OFFSET_FOR_LEADER_EPOCH,
-    TXN_OFFSET_COMMIT,
-)
 
 CONCURRENT_TRANSACTIONS = 51
 _FIRST_PRODUCE_BY_ID = 13
@@ -123,7 +116,7 @@ class AddPartitionsToTxn:
             topics.setdefault(player.topic(topic), []).append(partition)
         x, producer = player.transactional_id(self.slot), player.producer(self.who)
         answer = player.client.ask(
-            player.client.coordinator(x), ADD_PARTITIONS_TO_TXN, self.version, v3_and_below_transactional_id=x,
+            player.client.coordinator(x), api.ADD_PARTITIONS_TO_TXN, self.version, v3_and_below_transactional_id=x,
             v3_and_below_producer_id=producer.producer_id, v3_and_below_producer_epoch=producer.producer_epoch,
             v3_and_below_topics=[{"name": topic, "partitions": tuple(each)} for topic, each in topics.items()],
         )  # fmt: skip
@@ -145,7 +138,7 @@ class AddOffsetsToTxn:
     def play(self, player: Player) -> Answer:
         x, ids = player.transactional_id(self.slot), player.producer(self.who)._asdict()
         answer = player.client.ask(
-            player.client.coordinator(x), ADD_OFFSETS_TO_TXN, self.version, transactional_id=x,
+            player.client.coordinator(x), api.ADD_OFFSETS_TO_TXN, self.version, transactional_id=x,
             group_id=player.group(self.group), **ids,
         )  # fmt: skip
         return Answer((int(answer.error_code),))
@@ -168,7 +161,7 @@ class TxnOffsetCommit:
 
     def play(self, player: Player) -> Answer:
         code = player.client.commit_offset(
-            TXN_OFFSET_COMMIT, self.version, player.group(self.group), player.topic(self.topic), self.offset,
+            api.TXN_OFFSET_COMMIT, self.version, player.group(self.group), player.topic(self.topic), self.offset,
             transactional_id=player.transactional_id(self.slot), **player.producer(self.who)._asdict(), **_of(self),
         )  # fmt: skip
         return Answer((code,))
@@ -308,7 +301,7 @@ class DescribeProducers:
         topic = player.topic(self.topic)
         asked = ({"name": topic, "partition_indexes": (self.partition,)},)
         node_id = player.client.leader_of(topic, self.partition)
-        found = player.client.ask(node_id, DESCRIBE_PRODUCERS, 0, topics=asked).topics[0].partitions[0]
+        found = player.client.ask(node_id, api.DESCRIBE_PRODUCERS, 0, topics=asked).topics[0].partitions[0]
         producers = sorted(
             (player.who(Producer(int(each.producer_id), int(each.producer_epoch))), int(each.last_sequence),
              int(each.current_txn_start_offset))
@@ -417,7 +410,7 @@ class OffsetForLeaderEpoch:
             "leader_epoch": self.leader_epoch,
         }  # fmt: skip
         answer = player.client.ask(
-            player.client.leader_of("", 0), OFFSET_FOR_LEADER_EPOCH, self.version, replica_id=CONSUMER,
+            player.client.leader_of("", 0), api.OFFSET_FOR_LEADER_EPOCH, self.version, replica_id=CONSUMER,
             topics=({"topic": player.topic(self.topic), "partitions": (asked,)},),
         )  # fmt: skip
         (found,) = answer.topics[0].partitions
@@ -445,7 +438,7 @@ class DeleteRecords:
     def play(self, player: Player) -> Answer:
         asked = {"partition_index": self.partition, "offset": self.offset}
         answer = player.client.ask(
-            player.client.leader_of("", 0), DELETE_RECORDS, self.version, timeout=timedelta(seconds=10),
+            player.client.leader_of("", 0), api.DELETE_RECORDS, self.version, timeout=timedelta(seconds=10),
             topics=({"name": player.topic(self.topic), "partitions": (asked,)},),
         )  # fmt: skip
         (deleted,) = answer.topics[0].partitions

@@ -14,21 +14,9 @@ from dataclasses import dataclass
 
 from confluent_kafka.admin import AdminClient, ConfigResource
 
+from fidelity import player as play
 from fidelity.generator import TOPICS, Generator
-from fidelity.player import (
-    DEADLINE_S,
-    INDEX_INTERVAL_BYTES,
-    KINDS,
-    MAX_MESSAGE_BYTES,
-    POLL_S,
-    BrokerConnection,
-    Kind,
-    OneBroker,
-    Player,
-    address_of,
-    model_client,
-    real_client,
-)
+from fidelity.player import BrokerConnection, OneBroker, Player
 from fidelity.steps import READING, Answer, Step
 from kafka_sink.broker import LocalKafka
 from kafka_sink.broker.errors import LocalClusterUnusable
@@ -57,7 +45,7 @@ class Trace:
 
     name: str
     seed: int
-    kind: Kind
+    kind: play.Kind
     steps: tuple[Step, ...]
     answers: tuple[Answer, ...]
 
@@ -88,15 +76,16 @@ class ModelTopics:
 
     def create(self, name: str, partitions: int) -> None:
         self.cluster.create_topic(
-            name, partitions, 1, max_message_bytes=MAX_MESSAGE_BYTES, index_interval_bytes=INDEX_INTERVAL_BYTES
-        )
+            name, partitions, 1, max_message_bytes=play.MAX_MESSAGE_BYTES,
+            index_interval_bytes=play.INDEX_INTERVAL_BYTES,
+        )  # fmt: skip
 
     def delete(self, name: str) -> None:
-        self.cluster.delete_topic(name)
+        self.cluster.controller.delete_topic(name)
 
 
-def model_player(kind: Kind, name: str) -> Player:
-    client, cluster = model_client(kind)
+def model_player(kind: play.Kind, name: str) -> Player:
+    client, cluster = play.model_client(kind)
     one_broker = OneBroker(client.call, client.leader_of, lambda: cluster.run(_PAUSE_MS), client.produce_version)
     return Player(kind.generation, one_broker, ModelTopics(cluster.cluster), name, lambda: cluster.cluster.now_ms)
 
@@ -104,7 +93,7 @@ def model_player(kind: Kind, name: str) -> Player:
 def make_trace(seed: int, kafka_version: str, steps: int = STEPS) -> Trace:
     rng = random.Random(f"{kafka_version} {seed}")
     kind_name, protocol = rng.choice(PROTOCOLS[kafka_version])
-    kind, name = KINDS[kind_name], f"trace-{seed}"
+    kind, name = play.KINDS[kind_name], f"trace-{seed}"
     player = model_player(kind, name)
     player.begin(TOPICS)
     generator = Generator(rng, kind.generation, protocol)
@@ -127,13 +116,13 @@ class BrokerTopics:
         # Records of 1970, with which leaders are tried, are kept, and in one segment with those of today: the model
         # deletes nothing by itself, and its logs have one segment.
         config = {
-            "max.message.bytes": MAX_MESSAGE_BYTES, "index.interval.bytes": INDEX_INTERVAL_BYTES, "retention.ms": -1,
-            "segment.ms": _FOR_EVER_MS,
+            "max.message.bytes": play.MAX_MESSAGE_BYTES, "index.interval.bytes": play.INDEX_INTERVAL_BYTES,
+            "retention.ms": -1, "segment.ms": _FOR_EVER_MS,
         }  # fmt: skip
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + play.DEADLINE_S
         while not self._is_created(name, partitions, config):
             assert time.monotonic() < deadline, f"{name} cannot be created"
-            time.sleep(POLL_S)
+            time.sleep(play.POLL_S)
 
     def _is_created(self, name: str, partitions: int, config: Mapping[str, object]) -> bool:
         """With ZooKeeper a topic is deleted in steps, which nobody can see: the name is taken for a while, and then the
@@ -145,18 +134,18 @@ class BrokerTopics:
                 raise
             return False
         (described,) = self.admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, name)]).values()
-        if described.result()["max.message.bytes"].value == str(MAX_MESSAGE_BYTES):
+        if described.result()["max.message.bytes"].value == str(play.MAX_MESSAGE_BYTES):
             return True
         self.delete(name)
         return False
 
     def delete(self, name: str) -> None:
-        self.admin.delete_topics([name], operation_timeout=DEADLINE_S)[name].result()
+        self.admin.delete_topics([name], operation_timeout=play.DEADLINE_S)[name].result()
 
 
 def replay(trace: Trace, kafka: LocalKafka, admin: AdminClient) -> Difference | None:
-    with contextlib.closing(BrokerConnection(address_of(kafka))) as connection:
-        client = real_client(connection, trace.kind.produce_version)
+    with contextlib.closing(BrokerConnection(play.address_of(kafka))) as connection:
+        client = play.real_client(connection, trace.kind.produce_version)
         one_broker = OneBroker(client.call, client.leader_of, client.pause, client.produce_version)
         topics = BrokerTopics(kafka, admin)
         player = Player(trace.kind.generation, one_broker, topics, trace.name, lambda: round(time.time() * 1_000))

@@ -74,7 +74,4 @@ def test_what_failed_most_comes_first() -> None:
     assert flakes.seeds_of_problems(runs) == {"b::y": [2, 3, 4], "a::x": [1, 2], "c::z": [4]}
     assert not flakes.campaign(runs, "make flakes", minutes=1).passed
     assert flakes.campaign([Run(1, 9, ())], "make flakes", minutes=1).passed
-
-
-def test_no_run_is_no_success() -> None:
     assert not flakes.campaign([], "make flakes", minutes=0).passed

@@ -187,11 +187,9 @@ def _chunks(data: bytes) -> Iterator[bytes]:
 def _connection(mechanism: str | None) -> Decoder:
     def decode(data: bytes) -> None:
         connection = Connection(
-            client_id="me",
-            software=SOFTWARE,
-            authentication=None if mechanism is None else _begun(mechanism),
+            client_id="me", software=SOFTWARE, authentication=None if mechanism is None else _begun(mechanism),
             identify=True,
-        )
+        )  # fmt: skip
         connection.start()
         connection.sent()
         own_requests, asked, is_renewed = 1, False, mechanism is None

@@ -60,8 +60,7 @@ def _outcome(decoder: Decoder, data: bytes) -> str:
 def peak_bytes(decoder: Decoder, data: bytes) -> int:
     """The most memory held at a time while `data` is decoded. Raises Fault where that is too much for so few bytes.
 
-    The least of three looks, as what other threads allocate meanwhile is counted too.
-    """
+    The least of three looks, as what other threads allocate meanwhile is counted too."""
     # What is made once, at the first input of its kind.
     _outcome(decoder, data)
     peak = min(_traced_peak(decoder, data) for _ in range(3))

@@ -17,24 +17,13 @@ from typing import Any, NamedTuple
 import kio.serial
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from model import settings as api
 from model.cluster import Cluster
 from model.partition_log import EpochAndOffset
 from model.read_apis import NO_EPOCH, FoundOffset
 from model.read_journal import Isolation
 from model.record_batches import RecordBatch, decode_records
-from model.settings import (
-    DESCRIBE_TRANSACTIONS,
-    END_TXN,
-    FETCH,
-    FIND_COORDINATOR,
-    INIT_PRODUCER_ID,
-    LIST_OFFSETS,
-    METADATA,
-    OFFSET_COMMIT,
-    OFFSET_FETCH,
-    PRODUCE,
-    ClusterSettings,
-)
+from model.settings import ClusterSettings
 from model.wire import build, request_of, response_type
 
 
@@ -155,13 +144,13 @@ class ByteClient:
         for (topic, partition), records in batches.items():
             topics.setdefault(topic, []).append({"index": partition, "records": records})
         message = request_of(
-            PRODUCE, self.produce_version, transactional_id=None, acks=acks, timeout=timedelta(milliseconds=timeout_ms),
-            topic_data=tuple(
+            api.PRODUCE, self.produce_version, transactional_id=None, acks=acks,
+            timeout=timedelta(milliseconds=timeout_ms), topic_data=tuple(
                 {"name": name, "topic_id": topic_id or self.cluster.topic_id(name), "partition_data": partitions}
                 for name, partitions in topics.items()
             ),
         )  # fmt: skip
-        return self.send(node_id, PRODUCE, self.produce_version, message)
+        return self.send(node_id, api.PRODUCE, self.produce_version, message)
 
     def produced(self, correlation_id: int) -> dict[int, Answer] | None:
         message = self.answers.get(correlation_id)
@@ -186,12 +175,12 @@ class ByteClient:
         return values_of(replica.log.batches) if replica is not None else []
 
     def metadata(self, node_id: int, topics: Sequence[str] | None, version: int = 12) -> Any:
-        return self.answers[self.send(node_id, METADATA, version, self.metadata_request(topics, version))]
+        return self.answers[self.send(node_id, api.METADATA, version, self.metadata_request(topics, version))]
 
     def metadata_request(self, topics: Sequence[str] | None, version: int) -> Any:
         asked = None if topics is None else tuple({"topic_id": None, "name": name} for name in topics)
         return request_of(
-            METADATA, version, topics=asked, include_topic_authorized_operations=False,
+            api.METADATA, version, topics=asked, include_topic_authorized_operations=False,
             include_cluster_authorized_operations=False,
         )  # fmt: skip
 
@@ -257,7 +246,7 @@ class TransactionClient:
 
     def find_coordinator(self, key: str | None, key_type: int = TRANSACTION, version: int = 4) -> tuple[int, int]:
         asked = {"key": key, "key_type": key_type, "coordinator_keys": (key,)}
-        answer = self.ask(self.leader_of("", 0), FIND_COORDINATOR, version, **asked)
+        answer = self.ask(self.leader_of("", 0), api.FIND_COORDINATOR, version, **asked)
         found = answer.coordinators[0] if version >= 4 else answer
         return int(found.error_code), int(found.node_id)
 
@@ -276,7 +265,7 @@ class TransactionClient:
         self, transactional_id: str | None, *, timeout_ms: int = 60_000, expected: Producer = NOBODY, version: int = 4
     ) -> tuple[int, Producer]:
         answer = self.ask(
-            self.coordinator(transactional_id), INIT_PRODUCER_ID, version, transactional_id=transactional_id,
+            self.coordinator(transactional_id), api.INIT_PRODUCER_ID, version, transactional_id=transactional_id,
             transaction_timeout=timedelta(milliseconds=timeout_ms), **expected._asdict(),
         )  # fmt: skip
         return int(answer.error_code), Producer(int(answer.producer_id), int(answer.producer_epoch))
@@ -305,7 +294,7 @@ class TransactionClient:
         version = version if version is not None else self.produce_version
         data = {"index": partition, "records": records}
         answer = self.ask(
-            self.leader_of(topic, partition), PRODUCE, version, transactional_id=transactional_id, acks=acks,
+            self.leader_of(topic, partition), api.PRODUCE, version, transactional_id=transactional_id, acks=acks,
             timeout=timedelta(seconds=10),
             topic_data=({"name": topic, "topic_id": topic_id, "partition_data": (data,)},),
         )  # fmt: skip
@@ -325,7 +314,7 @@ class TransactionClient:
     ) -> tuple[int, Producer | None]:
         """Code, and what goes on; None where EndTxn does not say, and after an error."""
         ids = {"transactional_id": transactional_id, "committed": is_commit, **producer._asdict()}
-        answer = self.ask(self.coordinator(transactional_id), END_TXN, version, **ids)
+        answer = self.ask(self.coordinator(transactional_id), api.END_TXN, version, **ids)
         code = int(answer.error_code)
         is_told = not code and version >= VERSION_2_END
         return code, Producer(int(answer.producer_id), int(answer.producer_epoch)) if is_told else None
@@ -354,7 +343,7 @@ class TransactionClient:
         return int(answer.topics[0].partitions[0].error_code)
 
     def commit_offset_surely(self, version: int, *args: Any, **fields: Any) -> int:
-        while (code := self.commit_offset(OFFSET_COMMIT, version, *args, **fields)) in COMES_TO_PASS:
+        while (code := self.commit_offset(api.OFFSET_COMMIT, version, *args, **fields)) in COMES_TO_PASS:
             self.pause()
         return code
 
@@ -368,7 +357,7 @@ class TransactionClient:
         asked: dict[str, Any] = {"group_id": group, "topics": topics, "member_id": None}
         fields = {"groups": (asked,)} if several else asked
         answer = self.ask(
-            self.coordinator(group, GROUP), OFFSET_FETCH, version, **fields, require_stable=require_stable
+            self.coordinator(group, GROUP), api.OFFSET_FETCH, version, **fields, require_stable=require_stable
         )
         fetched = answer.groups[0] if several else answer
         return int(fetched.error_code), tuple(
@@ -380,7 +369,7 @@ class TransactionClient:
     def describe(self, transactional_id: str) -> Any:
         """What kio reads of it."""
         asked = {"transactional_ids": (transactional_id,)}
-        answer = self.ask(self.coordinator(transactional_id), DESCRIBE_TRANSACTIONS, 0, **asked)
+        answer = self.ask(self.coordinator(transactional_id), api.DESCRIBE_TRANSACTIONS, 0, **asked)
         (state,) = answer.transaction_states
         return state
 
@@ -449,7 +438,7 @@ class ReadClient:
     ) -> FetchAnswer:
         named = [each._replace(topic_id=each.topic_id or self.topic_id_of(each.topic)) for each in wanted]
         message = fetch_request(named, version=version, **limits)
-        return fetch_answer(self.call(node_id, FETCH, version, message))
+        return fetch_answer(self.call(node_id, api.FETCH, version, message))
 
     def fetch_one(self, node_id: int, topic: str, offset: int = 0, partition: int = 0, **fields: Any) -> Got:
         """Of one partition; `fields` of `Wanted` and of the request."""
@@ -465,10 +454,10 @@ class ReadClient:
             "partition_index": partition, "timestamp": timestamp, "current_leader_epoch": current_leader_epoch
         }  # fmt: skip
         message = request_of(
-            LIST_OFFSETS, version, replica_id=CONSUMER, isolation_level=int(isolation),
+            api.LIST_OFFSETS, version, replica_id=CONSUMER, isolation_level=int(isolation),
             topics=({"name": topic, "partitions": (asked,)},), timeout=timedelta(seconds=10),
         )  # fmt: skip
-        answer = self.call(node_id, LIST_OFFSETS, version, message)
+        answer = self.call(node_id, api.LIST_OFFSETS, version, message)
         (found,) = answer.topics[0].partitions
         return int(found.error_code), FoundOffset(int(found.timestamp), int(found.offset), int(found.leader_epoch))
 
@@ -485,7 +474,7 @@ def fetch_request(
         })  # fmt: skip
     asked = ({"topic": name, "topic_id": its_id, "partitions": each} for (name, its_id), each in topics.items())
     return request_of(
-        FETCH, version, max_wait=timedelta(milliseconds=max_wait_ms), min_bytes=min_bytes, max_bytes=max_bytes,
+        api.FETCH, version, max_wait=timedelta(milliseconds=max_wait_ms), min_bytes=min_bytes, max_bytes=max_bytes,
         isolation_level=int(isolation), session_epoch=session_epoch, forgotten_topics_data=(), rack_id=rack,
         topics=tuple(asked),
     )  # fmt: skip

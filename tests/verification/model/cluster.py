@@ -122,12 +122,6 @@ class Cluster:
         settings: TopicSettings = replace(self.settings.topic_defaults, **options)
         return self.controller.create_topic(name, partitions, replication_factor, settings)
 
-    def delete_topic(self, name: str) -> None:
-        self.controller.delete_topic(name)
-
-    def add_partitions(self, name: str, total: int) -> None:
-        self.controller.add_partitions(name, total)
-
     # --- logs that lose records ---------------------------------------------------------------------------------------
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
@@ -217,10 +211,6 @@ class Cluster:
         """Another release of Kafka, which the broker is when it is started next. It must be down."""
         assert not self.is_alive(node_id), f"broker {node_id} runs"
         self.replicas[node_id].install(generation)
-
-    def assign_topic_ids(self) -> None:
-        """The last step of an upgrade from a release without topic ids. Brokers that have them learn it later."""
-        self.controller.assign_topic_ids()
 
     def elect(self, topic: str, partition: int, node_id: int | None = None, *, unclean: bool = False) -> None:
         """Moves the leader to `node_id`, or to the first live replica of the ISR. Unclean: any live replica may be it.

@@ -76,7 +76,7 @@ class Controller:
         self._rng = rng
         self.unclean_leader_election = settings.unclean_leader_election
         self._publish = publish
-        self._next_producer_id = 0
+        self.producer_ids_given_out = 0
         self.image = ClusterImage(alive=tuple(sorted(node_ids)), has_topic_ids=settings.generation.has_topic_ids)
 
     def create_topic(self, name: str, partitions: int, replication_factor: int, settings: TopicSettings) -> uuid.UUID:
@@ -99,7 +99,8 @@ class Controller:
         self._put(replace(topic, partitions=(*topic.partitions, *added)))
 
     def assign_topic_ids(self) -> None:
-        """Give every topic an id, as a controller does that is told to speak as Kafka 2.8 (KIP-516)."""
+        """Give every topic an id, as a controller does that is told to speak as Kafka 2.8 (KIP-516), in the last step
+        of an upgrade. Brokers that have ids learn it later."""
         self._decide(replace(self.image, has_topic_ids=True))
 
     def _new_partition(self, number: int, replication_factor: int) -> PartitionState:
@@ -178,13 +179,9 @@ class Controller:
         self._change_partition(topic, key.partition, lambda _: altered)
         return altered
 
-    @property
-    def producer_ids_given_out(self) -> int:
-        return self._next_producer_id
-
     def allocate_producer_ids(self, count: int) -> range:
-        first = self._next_producer_id
-        self._next_producer_id += count
+        first = self.producer_ids_given_out
+        self.producer_ids_given_out += count
         return range(first, first + count)
 
     def _change_partition(self, topic: TopicImage, partition: int, change: Change) -> None:

@@ -17,38 +17,19 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from model import settings as api
+from model import transaction_coordinator as transactions
 from model.broker import Broker, Connection, Handlers
 from model.controller import NO_LEADER
 from model.group_coordinator import Codes, Fetched, GroupCoordinator, Member, OffsetToCommit
 from model.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, coordinator_of, partition_for
 from model.record_batches import EndTransactionMarker, Refused
 from model.replica_manager import ReplicaManager
-from model.settings import (
-    ADD_OFFSETS_TO_TXN,
-    ADD_PARTITIONS_TO_TXN,
-    DESCRIBE_PRODUCERS,
-    DESCRIBE_TRANSACTIONS,
-    END_TXN,
-    FIND_COORDINATOR,
-    INIT_PRODUCER_ID,
-    LIST_TRANSACTIONS,
-    OFFSET_COMMIT,
-    OFFSET_FETCH,
-    TXN_OFFSET_COMMIT,
-    WRITE_TXN_MARKERS,
-)
-from model.transaction_coordinator import (
-    TopicPartition,
-    TransactionalWrite,
-    TransactionCoordinator,
-    TransactionEntry,
-    TransactionMetadata,
-    TransactionState,
-)
+from model.transaction_coordinator import TransactionCoordinator, TransactionEntry, TransactionMetadata
 from model.wire import Request, by_topic
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_STATES = frozenset(state.value for state in TransactionState)
+_STATES = frozenset(state.value for state in transactions.TransactionState)
 _UNDESCRIBED = {
     "transaction_state": "", "transaction_timeout": timedelta(0), "transaction_start_time": _EPOCH, "producer_id": 0,
     "producer_epoch": 0, "topics": (),
@@ -56,7 +37,7 @@ _UNDESCRIBED = {
 # By type of the key.
 _TOPICS = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
 # The first version of each API whose clients know PRODUCER_FENCED; before, it was INVALID_PRODUCER_EPOCH.
-_KNOWS_FENCED = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}
+_KNOWS_FENCED = {api.INIT_PRODUCER_ID: 4, api.ADD_PARTITIONS_TO_TXN: 2, api.ADD_OFFSETS_TO_TXN: 2, api.END_TXN: 2}
 # The first versions of FindCoordinator with several keys, of OffsetFetch with several groups, of OffsetCommit that know
 # GROUP_ID_NOT_FOUND, and of EndTxn that ends transactions of version 2.
 _SEVERAL_KEYS, _SEVERAL_GROUPS, _KNOWS_GROUP_ID_NOT_FOUND, _VERSION_2_END = 4, 8, 9, 5
@@ -77,12 +58,12 @@ class CoordinatorApis:
     @property
     def handlers(self) -> Handlers:
         return {
-            FIND_COORDINATOR: self._find_coordinator, INIT_PRODUCER_ID: self._init_producer_id,
-            ADD_PARTITIONS_TO_TXN: self._add_partitions, ADD_OFFSETS_TO_TXN: self._add_offsets,
-            END_TXN: self._end_transaction, OFFSET_COMMIT: self._commit, TXN_OFFSET_COMMIT: self._commit,
-            OFFSET_FETCH: self._fetch_offsets, DESCRIBE_TRANSACTIONS: self._describe_transactions,
-            LIST_TRANSACTIONS: self._list_transactions, DESCRIBE_PRODUCERS: self._describe_producers,
-            WRITE_TXN_MARKERS: self._write_markers,
+            api.FIND_COORDINATOR: self._find_coordinator, api.INIT_PRODUCER_ID: self._init_producer_id,
+            api.ADD_PARTITIONS_TO_TXN: self._add_partitions, api.ADD_OFFSETS_TO_TXN: self._add_offsets,
+            api.END_TXN: self._end_transaction, api.OFFSET_COMMIT: self._commit, api.TXN_OFFSET_COMMIT: self._commit,
+            api.OFFSET_FETCH: self._fetch_offsets, api.DESCRIBE_TRANSACTIONS: self._describe_transactions,
+            api.LIST_TRANSACTIONS: self._list_transactions, api.DESCRIBE_PRODUCERS: self._describe_producers,
+            api.WRITE_TXN_MARKERS: self._write_markers,
         }  # fmt: skip
 
     def _find_coordinator(self, connection: Connection, request: Request) -> None:
@@ -117,7 +98,7 @@ class CoordinatorApis:
         answer = partial(self._answer_producer, connection, request)
         message = request.message
         producer_id, producer_epoch = getattr(message, "producer_id", -1), getattr(message, "producer_epoch", -1)
-        refusal = self._broker.next_refusal(INIT_PRODUCER_ID)
+        refusal = self._broker.next_refusal(api.INIT_PRODUCER_ID)
         if refusal is ErrorCode.none and (producer_id == -1) != (producer_epoch == -1):
             refusal = ErrorCode.invalid_request
         if refusal is not ErrorCode.none:
@@ -177,7 +158,7 @@ class CoordinatorApis:
 
     def _commit(self, connection: Connection, request: Request) -> None:
         message = request.message
-        offsets: dict[TopicPartition, OffsetToCommit] = {}
+        offsets: dict[transactions.TopicPartition, OffsetToCommit] = {}
         codes: Codes = {}
         for name, each in ((topic.name, each) for topic in message.topics for each in topic.partitions):
             key = (name, each.partition_index)
@@ -194,7 +175,7 @@ class CoordinatorApis:
             )
             self._broker.answer(connection, request, topics=by_topic(told))
 
-        is_outside = request.api_key == OFFSET_COMMIT
+        is_outside = request.api_key == api.OFFSET_COMMIT
         generation = getattr(message, "generation_id_or_member_epoch" if is_outside else "generation_id", -1)
         member = Member(getattr(message, "member_id", ""), generation, getattr(message, "group_instance_id", None))
         if not offsets:
@@ -203,7 +184,7 @@ class CoordinatorApis:
             knows_not_found = request.version >= _KNOWS_GROUP_ID_NOT_FOUND
             self._groups.commit(message.group_id, member, offsets, knows_not_found, committed)
         else:
-            write = TransactionalWrite(
+            write = transactions.TransactionalWrite(
                 message.transactional_id, message.producer_id, message.producer_epoch,
                 adds=request.version >= _ADDS_PARTITIONS, knows_abortable=request.version >= _KNOWS_ABORTABLE,
             )  # fmt: skip
@@ -328,7 +309,7 @@ def _as_clients_know(code: ErrorCode, request: Request) -> ErrorCode:
     return ErrorCode.invalid_producer_epoch if code is ErrorCode.producer_fenced and is_old else code
 
 
-def _told_offset(fetched: tuple[TopicPartition, tuple[ErrorCode, Any]]) -> tuple[str, dict[str, Any]]:
+def _told_offset(fetched: tuple[transactions.TopicPartition, tuple[ErrorCode, Any]]) -> tuple[str, dict[str, Any]]:
     (topic, partition), (code, committed) = fetched
     offset, leader_epoch, metadata = committed[:3] if committed is not None else (-1, -1, "")
     told = {"partition_index": partition, "committed_offset": offset, "committed_leader_epoch": leader_epoch}

@@ -60,14 +60,11 @@ class Family:
     """`says`: what may happen. `settings`: fields of its quiet schedules. `places`: the events of each schedule, by how
     many steps the quiet one has. `share`: how much of it the gate takes, compared with others."""
 
+    name: str
     says: str
     settings: tuple[Mapping[str, Any], ...]
     places: Callable[[int], Iterable[Events]]
     share: int
-
-    @property
-    def name(self) -> str:
-        return self.places.__name__
 
     def __call__(self, version: int) -> Iterator[Told]:
         for fields in self.settings:
@@ -80,10 +77,12 @@ FAMILIES: list[Family] = []
 
 
 def family(
-    says: str, *settings: Mapping[str, Any], share: int = 2
+    says: str, *settings: Mapping[str, Any], share: int = 2, name: str = ""
 ) -> Callable[[Callable[[int], Iterable[Events]]], Family]:
+    """`name`: another than that of the function, which several families share."""
+
     def made(places: Callable[[int], Iterable[Events]]) -> Family:
-        FAMILIES.append(Family(says, settings or ({},), places, share))
+        FAMILIES.append(Family(name or places.__name__, says, settings or ({},), places, share))
         return FAMILIES[-1]
 
     return made
@@ -95,9 +94,9 @@ def crash_twice(steps: int) -> Iterator[Events]:
         yield (first, w.Crash()), (first + 1 + later, w.Crash())
 
 
-@family("a driver may die before any two effects", {"cores": 1}, {"cores": 2}, share=3)
-def crashes(steps: int) -> Iterable[Events]:
-    return crash_twice(steps)
+crashes = family(
+    "a driver may die before any two effects", {"cores": 1}, {"cores": 2}, share=3, name="crashes"
+)(crash_twice)  # fmt: skip
 
 
 @family("any request may be carried out twice and the driver die")
@@ -125,14 +124,12 @@ def timeouts(steps: int) -> Iterable[Events]:
         yield (crash, w.Crash()), (expired, w.TimeOut(which))
 
 
-@family(
-    "a replay with other rows replaces what is not visible and stops at what is",
-    *SOME_ROWS,
+# Or other slots.
+family(
+    "a replay with other rows replaces what is not visible and stops at what is", *SOME_ROWS,
     *({"shapes": shapes} for shapes in permutations((((2, 2), (2, 2)), ((2,), (2,)), ((2, 2, 2), (2, 2, 2))), 2)),
-)
-def other_rows(steps: int) -> Iterable[Events]:
-    """Or other slots."""
-    return crash_twice(steps)
+    name="other_rows",
+)(crash_twice)  # fmt: skip
 
 
 @family(
@@ -151,12 +148,10 @@ def two_switches(steps: int) -> Iterator[Events]:
 
 
 # The one may be two micro-batches ahead, or the other has a slot more and equal ones.
-@family(
+family(
     "of two drivers on a checkpoint one is fenced", {}, {"same_rows": NEVER}, {"metadata_max": ONE_PIN},
-    {"shapes": (((1,), (1,), (1,)),)}, {"cores": 2}, {"shapes": (((0,), (0,)), ((0, 2), (0, 2)))},
-)  # fmt: skip
-def two_drivers(steps: int) -> Iterable[Events]:
-    return two_switches(steps)
+    {"shapes": (((1,), (1,), (1,)),)}, {"cores": 2}, {"shapes": (((0,), (0,)), ((0, 2), (0, 2)))}, name="two_drivers",
+)(two_switches)  # fmt: skip
 
 
 @family("two drivers may take turns", share=1)
@@ -203,23 +198,17 @@ def unanswered(steps: int) -> Iterable[Events]:
         yield (failed, w.Fail(False)), (failed + later, w.Crash())
 
 
-@family("slots may be empty and their number change", *({"shapes": (shape,)} for shape in SHAPES), share=1)
-def shapes(steps: int) -> Iterable[Events]:
-    return crash_twice(steps)
-
-
-@family(
+family(
+    "slots may be empty and their number change", *({"shapes": (shape,)} for shape in SHAPES), share=1, name="shapes"
+)(crash_twice)  # fmt: skip
+family(
     "a decision may take several groups",
     *({"shapes": (shape,), "metadata_max": TWO_PINS} for shape in product((WIDE, NARROW), repeat=2) if WIDE in shape),
-    share=1,
-)
-def many_groups(steps: int) -> Iterable[Events]:
-    return crash_twice(steps)
-
-
-@family("producer ids may be spent", *({"last_epoch": last_epoch} for last_epoch in (0, 1, 2)), share=1)
-def spent_epochs(steps: int) -> Iterable[Events]:
-    return crash_twice(steps)
+    share=1, name="many_groups",
+)(crash_twice)  # fmt: skip
+family(
+    "producer ids may be spent", *({"last_epoch": each} for each in (0, 1, 2)), share=1, name="spent_epochs"
+)(crash_twice)  # fmt: skip
 
 
 @family("an operator may abort what is prepared", *EVERY_ROW, share=1)
@@ -443,9 +432,9 @@ def all_rolled_back(steps: int) -> Iterable[Events]:
 # --- batch writes with versions ---------------------------------------------------------------------------------------
 
 
-@family("versions of batch writes come once in whatever order", ALL_BATCHES, share=3)
-def batch_versions(steps: int) -> Iterable[Events]:
-    return crash_twice(steps)
+family(
+    "versions of batch writes come once in whatever order", ALL_BATCHES, share=3, name="batch_versions"
+)(crash_twice)  # fmt: skip
 
 
 @family("versions of batch writes may time out at any time", THREE_BATCHES)
@@ -480,9 +469,10 @@ def batch_versions_with_other_rows(steps: int) -> Iterable[Events]:
         yield (first, w.TimeOut(which)), (first, w.Crash()), (first + 1 + later, w.Crash())
 
 
-@family("of two writes under one name one is fenced", *({**rows, **THREE_BATCHES} for rows in EVERY_ROW), share=1)
-def batch_versions_two_drivers(steps: int) -> Iterable[Events]:
-    return two_switches(steps)
+family(
+    "of two writes under one name one is fenced", *({**rows, **THREE_BATCHES} for rows in EVERY_ROW), share=1,
+    name="batch_versions_two_drivers",
+)(two_switches)  # fmt: skip
 
 
 @family("a version that a leader hides is not passed over as written", THREE_BATCHES)
@@ -539,10 +529,8 @@ def of_seed(seed: int) -> Schedule:
 
 
 def _still(chance: random.Random, schedule: Schedule) -> Event:
-    kinds: list[type[w.StandStill | w.CoordinatorsStandStill | w.LeadersStandStill]] = [
-        w.StandStill,
-        w.CoordinatorsStandStill,
-    ]
+    kinds: list[type[w.StandStill | w.CoordinatorsStandStill | w.LeadersStandStill]]
+    kinds = [w.StandStill, w.CoordinatorsStandStill]
     if not schedule.kinds() & {w.LoseMarker, w.AbortByHand}:
         # No promise: a stale leader while another leader missed an end, or an operator aborted on it
         # (docs/reliability.md, Open).
@@ -677,9 +665,7 @@ def campaign(families: Sequence[Explored], command: str) -> Campaign:
     for each in families:
         of_family[each.name.partition(",")[0]] += each.schedules
     return Campaign(
-        name="explorations",
-        title="Exploration of the two-phase commit",
-        command=command,
+        name="explorations", title="Exploration of the two-phase commit", command=command,
         about=(
             "The shipped two-phase commit runs on a model of Kafka's transactions, with both versions of the "
             "transaction protocol. A family has all schedules of a few kinds of events over the steps of a quiet run. "
@@ -688,14 +674,13 @@ def campaign(families: Sequence[Explored], command: str) -> Campaign:
             "once, and no others are."
         ),
         figures={
-            "schedules": sum(each.schedules for each in families),
-            "schedules that failed": failed,
+            "schedules": sum(each.schedules for each in families), "schedules that failed": failed,
             "steps": sum(each.steps for each in families),
             "minutes": round(sum(each.took_s for each in families) / 60, 1),
             **{name.replace("_", " "): schedules for name, schedules in of_family.items()},
         },
         passed=not failed,
-    )
+    )  # fmt: skip
 
 
 def main() -> int:

@@ -21,14 +21,8 @@ from typing import NamedTuple
 
 import crc32c
 
-from model.record_batches import (
-    HEADER,
-    RecordBatch,
-    StoredRecord,
-    decode_marker,
-    decode_stored_records,
-    parse_stored_batch,
-)
+from model import record_batches
+from model.record_batches import RecordBatch
 
 
 class CompletedTransaction(NamedTuple):
@@ -54,7 +48,7 @@ class TransactionIndex:
         first_offset = self._open.pop(batch.producer_id, None)
         # A marker of a transaction that wrote nothing here completes nothing.
         if first_offset is not None:
-            is_aborted = not decode_marker(batch).is_commit
+            is_aborted = not record_batches.decode_marker(batch).is_commit
             self._completed.append(CompletedTransaction(batch.producer_id, first_offset, batch.base_offset, is_aborted))
 
     def rebuild(self, batches: Iterable[RecordBatch]) -> None:
@@ -242,13 +236,13 @@ def compact(
 
 
 def _offsets(batch: RecordBatch) -> set[int]:
-    return {record.offset for record in decode_stored_records(batch)}
+    return {record.offset for record in record_batches.decode_stored_records(batch)}
 
 
 def without_records(batch: RecordBatch, removed: Container[int], delete_horizon_ms: int | None = None) -> RecordBatch:
     """`batch`: without a codec. `removed`: offsets. Empty if no record is left. `delete_horizon_ms`: when what is left
     of a batch of tombstones is to go."""
-    records = decode_stored_records(batch)
+    records = record_batches.decode_stored_records(batch)
     left = [record for record in records if record.offset not in removed]
     if len(left) == len(records):
         return batch
@@ -270,17 +264,17 @@ def emptied(batch: RecordBatch) -> RecordBatch:
 def _assembled(
     batch: RecordBatch, attributes: int, base_timestamp: int, max_timestamp: int, count: int, body: bytes
 ) -> RecordBatch:
-    length = HEADER.size - 12 + len(body)
+    length = record_batches.HEADER.size - 12 + len(body)
     fields = (
         attributes, batch.last_offset_delta, base_timestamp, max_timestamp, batch.producer_id, batch.producer_epoch,
         batch.base_sequence, count,
     )  # fmt: skip
     start = (batch.base_offset, length, batch.leader_epoch, 2)
-    covered = HEADER.pack(*start, 0, *fields)[_COVERED_FROM:] + body
-    return parse_stored_batch(HEADER.pack(*start, crc32c.crc32c(covered), *fields) + body)
+    covered = record_batches.HEADER.pack(*start, 0, *fields)[_COVERED_FROM:] + body
+    return record_batches.parse_stored_batch(record_batches.HEADER.pack(*start, crc32c.crc32c(covered), *fields) + body)
 
 
-def encode_records(records: Iterable[StoredRecord], base_offset: int, base_timestamp: int) -> bytes:
+def encode_records(records: Iterable[record_batches.StoredRecord], base_offset: int, base_timestamp: int) -> bytes:
     encoded = bytearray()
     for record in records:
         body = b"\0" + _varint(record.timestamp - base_timestamp) + _varint(record.offset - base_offset)

@@ -54,8 +54,7 @@ class Generation:
     `tells_offset_epochs`: ListOffsets 4 has the leader epoch of an offset. `tells_absent_aborted`: Fetch has an empty
     list of aborted transactions for a partition that is not there; before, none. `fetches_absent_as_zstd`: Fetch below
     10 answers for what is not there as for a topic whose codec these versions lack.
-    `has_invalid_record`: leaders refuse records with INVALID_RECORD (KIP-467); before, with CORRUPT_MESSAGE.
-    """
+    `has_invalid_record`: leaders refuse records with INVALID_RECORD (KIP-467); before, with CORRUPT_MESSAGE."""
 
     api_versions: Mapping[int, tuple[int, int]]
     strict_min_isr: bool
@@ -175,8 +174,7 @@ class ClusterSettings:
     the start, for clients that compare it with theirs.
 
     `taken_producer_ids`: so many ids were given to other writers before. The others have written whatever a batch under
-    one of these ids begins, so every such batch is a duplicate to its leader.
-    """
+    one of these ids begins, so every such batch is a duplicate to its leader."""
 
     cluster_id: str = "model"
     addresses: Mapping[int, tuple[str, int]] = field(default_factory=dict)

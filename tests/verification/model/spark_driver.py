@@ -168,11 +168,9 @@ class Driver:
             yield Log(self.checkpoint.committed, number, micro_batch_id, tuple(chain(*rows)))
 
     def _is_written(self, facts: Facts, version: int) -> Generator[Step, Any, bool]:
-        is_written: bool = yield from one_by_one(
-            two_phase.is_written(
-                self.sink, facts, query_id=QUERY, version=version, allow_lost_state=self.allow_lost_state
-            )
-        )
+        lost = self.allow_lost_state
+        steps = two_phase.is_written(self.sink, facts, query_id=QUERY, version=version, allow_lost_state=lost)
+        is_written: bool = yield from one_by_one(steps)
         return is_written
 
     def _count(self, facts: Facts, version: int, run: int, slots: int) -> Generator[Step, Any, tuple[str, ...] | None]:
@@ -248,16 +246,11 @@ class Driver:
     def _task(self, facts: Facts, task: TaskRun) -> Attempt:
         """One attempt."""
         slot, micro_batch_id = task.slot, task.micro_batch_id
-        begun = yield from one_by_one(
-            two_phase.begin(
-                self.sink,
-                facts,
-                slot=slot,
-                micro_batch_id=micro_batch_id,
-                query_id=QUERY,
-                allow_lost_state=self.allow_lost_state,
-            )
-        )
+        begins = two_phase.begin(
+            self.sink, facts, slot=slot, micro_batch_id=micro_batch_id, query_id=QUERY,
+            allow_lost_state=self.allow_lost_state,
+        )  # fmt: skip
+        begun = yield from one_by_one(begins)
         rows = self.rows(task)
         fingerprint = fingerprint_of(rows)
         first_offsets: dict[TopicPartition, int | None] = {}

@@ -7,20 +7,9 @@ import pytest
 
 from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE, lacking
 from kafka_sink.kafka.protocol.transaction_needs import EXACTLY_ONCE
+from model import clients
 from model.broker import Operation
-from model.clients import (
-    READ_COMMITTED,
-    READ_UNCOMMITTED,
-    Answer,
-    ByteClient,
-    Wanted,
-    client_of_topic,
-    fetch_answer,
-    fetch_request,
-    read_client,
-    record_batch,
-    transaction_client,
-)
+from model.clients import READ_COMMITTED, READ_UNCOMMITTED, ByteClient, client_of_topic, read_client, record_batch
 from model.partition_log import EpochAndOffset
 from model.read_apis import LATEST
 from model.read_journal import Fate, Isolation
@@ -84,7 +73,7 @@ def test_a_throttled_connection_is_told_so_and_not_read_until_the_time_is_over()
     client.run(299)
     assert (client.produced(early), client.cluster.log_end_offset("t", 0, 0)) == (None, 1)
     client.run(1)
-    assert client.produced(early) == {0: Answer(0, 1)}
+    assert client.produced(early) == {0: clients.Answer(0, 1)}
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
@@ -98,7 +87,7 @@ def test_requests_of_a_connection_are_executed_one_after_the_other(is_gone: bool
         client.disconnect(0)
     client.run(200)
     answers = [client.produced(first), client.produced(behind)]
-    assert answers == ([None, None] if is_gone else [{0: Answer(0, 0)}, {0: Answer(0, 1)}])
+    assert answers == ([None, None] if is_gone else [{0: clients.Answer(0, 0)}, {0: clients.Answer(0, 1)}])
     assert client.committed() == [b"a", b"b"]
 
 
@@ -125,8 +114,8 @@ def test_an_acl_is_taken_away_and_given_back() -> None:
 
 
 def sent_fetch(client: ByteClient, **limits: Any) -> int:
-    wanted = [Wanted("t", topic_id=client.cluster.topic_id("t"), current_leader_epoch=0)]
-    return client.send(0, FETCH, NEWEST_FETCH, fetch_request(wanted, **limits))
+    wanted = [clients.Wanted("t", topic_id=client.cluster.topic_id("t"), current_leader_epoch=0)]
+    return client.send(0, FETCH, NEWEST_FETCH, clients.fetch_request(wanted, **limits))
 
 
 def test_a_fetch_waits_for_its_least_bytes() -> None:
@@ -138,7 +127,7 @@ def test_a_fetch_waits_for_its_least_bytes() -> None:
         assert sent not in client.answers
         client.produce(0, {("t", 0): BATCH})
         client.run(10)
-    assert len(fetch_answer(client.answers[sent]).partitions[0].records) == 2 * len(BATCH)
+    assert len(clients.fetch_answer(client.answers[sent]).partitions[0].records) == 2 * len(BATCH)
 
 
 @pytest.mark.parametrize(("is_deleted", "code"), [(False, FENCED_EPOCH), (True, NOT_LEADER)])
@@ -146,11 +135,11 @@ def test_a_waiting_fetch_ends_when_the_broker_leads_no_more(is_deleted: bool, co
     client = client_of_topic(3, 2)
     sent = sent_fetch(client, max_wait_ms=50_000)
     if is_deleted:
-        client.cluster.delete_topic("t")
+        client.cluster.controller.delete_topic("t")
     else:
         client.cluster.elect("t", 0, 1)
     client.run(100)
-    assert fetch_answer(client.answers[sent]).partitions[0].code == code
+    assert clients.fetch_answer(client.answers[sent]).partitions[0].code == code
 
 
 def test_a_reader_of_a_truncated_log_is_told_where_it_left_the_leaders() -> None:
@@ -212,7 +201,7 @@ def test_acks_all_with_min_insync_replicas_2_loses_no_acknowledged_row() -> None
         client = client_of_topic(3, 2, seed=delay_ms)
         sent = client.produce(0, {("t", 0): record_batch(b"a")})
         client.run(delay_ms)
-        acknowledged = client.produced(sent) == {0: Answer(0, 0)}
+        acknowledged = client.produced(sent) == {0: clients.Answer(0, 0)}
         fail_over(client)
         outcomes.add((acknowledged, client.committed() == [b"a"]))
     # All that may happen did: lost, kept without a word, kept and told so.
@@ -340,7 +329,7 @@ def test_deleted_and_compacted_records_are_told_apart() -> None:
 
 def test_isolation_levels_have_records_of_their_own() -> None:
     client = with_rows(b"row")
-    transactions = transaction_client(client)
+    transactions = clients.transaction_client(client)
     for name, is_commit in (("aborted", False), ("committed", True), ("open", None)):
         producer = transactions.init(name)
         transactions.write(name, producer, "t", values=[name.encode()])
@@ -354,7 +343,7 @@ def test_isolation_levels_have_records_of_their_own() -> None:
 def test_a_marker_goes_after_the_rows_of_its_transaction() -> None:
     """One producer: aborted at 0 (marker 1), committed at 2 (marker 3), and a row at 4 that stays."""
     client = client_of_topic(1, 1, nodes=1)
-    transactions, reader = transaction_client(client), read_client(client)
+    transactions, reader = clients.transaction_client(client), read_client(client)
     producer = transactions.init("x")
     for is_commit in (False, True):
         transactions.write("x", producer, "t")
@@ -375,7 +364,7 @@ def test_a_marker_goes_after_the_rows_of_its_transaction() -> None:
 def truncated(with_marker_only: bool) -> ByteClient:
     """A transaction was committed on broker 0 and read there. Broker 1, which leads now, lacks its end or all of it."""
     client = client_of_topic(2, 1, nodes=3, replica_lag_time_max_ms=200)
-    transactions = transaction_client(client)
+    transactions = clients.transaction_client(client)
     producer = transactions.init("x")
     if not with_marker_only:
         client.cluster.isolate(1)
@@ -413,7 +402,7 @@ def test_two_records_of_one_offset_differ_by_their_leaders_epoch() -> None:
 def test_a_deleted_topic_is_asked_for_by_its_id() -> None:
     client = with_rows(b"a")
     topic_id = client.cluster.topic_id("t")
-    client.cluster.delete_topic("t")
+    client.cluster.controller.delete_topic("t")
     client.cluster.create_topic("t", 1, 1)
     client.run(100)
     assert fates(client) == []

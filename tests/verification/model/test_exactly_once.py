@@ -99,7 +99,7 @@ def test_some_are_spread_over_all() -> None:
 
 
 def test_what_was_explored_is_a_campaign(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    failing = Family("", ({},), one_that_fails, 1)
+    failing = Family("one_that_fails", "", ({},), one_that_fails, 1)
     monkeypatch.setattr(explorations, "FAMILIES", (explorations.crashes, failing))
     options = ["--worlds", "3", "--seeds", "5", "--results", str(tmp_path / "explorations.json")]
     monkeypatch.setattr(sys, "argv", ["explorations", *options])

@@ -20,7 +20,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Protocol, dataclass_transform
 
 from kafka_sink import errors
 from kafka_sink.commit import two_phase
@@ -29,23 +29,8 @@ from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import METADATA_MAX_CHARACTERS, Names
 from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from model import spark_driver as spark
 from model.logical_kafka import LAST_EPOCH, LogicalKafka, Produce
-from model.spark_driver import (
-    Attempt,
-    AttemptLost,
-    Checkpoint,
-    Driver,
-    GaveUp,
-    Log,
-    LogTaken,
-    Message,
-    Program,
-    StageRunsAgain,
-    Step,
-    TaskFailed,
-    TaskRun,
-    one_by_one,
-)
 
 # Kafka's default of `offsets.retention.minutes`.
 OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
@@ -54,54 +39,54 @@ MARKERS_EXPIRE_MS = OFFSETS_RETENTION_MS - 10_000
 ALL_EXPIRE_MS = OFFSETS_RETENTION_MS + 3_600_000
 
 
-@dataclass(frozen=True, slots=True)
-class Crash:
+@dataclass_transform(frozen_default=True)
+class Event:
+    """What happens to drivers or to Kafka before a step. Each is a frozen dataclass."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+
+
+class Crash(Event):
     """The driver dies, and is started again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Twice:
+class Twice(Event):
     """The request is carried out twice: its answer was lost, and the client asked again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Late:
+class Late(Event):
     """The request of step `sent` is carried out (once more)."""
 
     sent: int
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(Event):
     """The request gets no answer in time; it was carried out, or not."""
 
     carried_out: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TimeOut:
+class TimeOut(Event):
     """One transaction, or every open one, times out."""
 
     transactional_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AbortByHand:
+class AbortByHand(Event):
     """An operator aborts a slot's transaction."""
 
     slot: int
 
 
-@dataclass(frozen=True, slots=True)
-class LoseMarker:
+class LoseMarker(Event):
     """The next commit of the slot, or its next abort, does not come to the leader of its partition."""
 
     slot: int
     committed: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class StandStill:
+class StandStill(Event):
     """The next `reads` of offsets are answered by stale group coordinators: they lack the last `changes` of the
     offsets."""
 
@@ -109,63 +94,54 @@ class StandStill:
     reads: int
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorsStandStill:
+class CoordinatorsStandStill(Event):
     """The next `requests` go to stale transaction coordinators: they lack the last `changes` of transactions."""
 
     changes: int
     requests: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeadersStandStill:
+class LeadersStandStill(Event):
     """The next `requests` go to stale leaders: they lack the last `changes` of producers."""
 
     changes: int
     requests: int
 
 
-@dataclass(frozen=True, slots=True)
-class Lose:
+class Lose(Event):
     """Spark gives the task's attempt up and begins another; the old attempt is paused."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resume:
+class Resume(Event):
     """Paused attempts go on: `effects` is the number of their next effects, None for all."""
 
     effects: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunStageAgain:
+class RunStageAgain(Event):
     """Spark runs the stage of the task again (FetchFailed) while the task's attempt goes on. It keeps the attempt's
     result, and drops that of the second."""
 
 
-@dataclass(frozen=True, slots=True)
-class Switch:
+class Switch(Event):
     """This driver pauses. Another driver on the same checkpoint begins or goes on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(Event):
     """No driver is left and time passes; when the next begins, some groups are gone."""
 
     what: str
     later_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LoseGroups:
+class LoseGroups(Event):
     """Somebody deletes these groups while drivers live; or only their offsets of markers and decisions."""
 
     groups: tuple[str, ...]
     only_offsets: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RollBack:
+class RollBack(Event):
     """The brokers lose the last changes of offsets, of all groups or of `groups`, and of transactions."""
 
     offsets: int = 0
@@ -173,38 +149,27 @@ class RollBack:
     groups: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Event):
     """Nothing happens, and `RollBackToMark` goes back to here."""
 
 
-@dataclass(frozen=True, slots=True)
-class RollBackToMark:
+class RollBackToMark(Event):
     """The brokers lose all changes of offsets and transactions since the mark."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetIds:
+class ForgetIds(Event):
     """The transactional ids that are not in use are gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class GoBack:
+class GoBack(Event):
     """No driver is left, and the checkpoint loses so many micro-batches of its commit log."""
 
     micro_batches: int
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(Event):
     """No driver is left, and the user of a batch write goes on with the next version, whatever became of this one."""
 
-
-Event = (
-    Crash | Twice | Late | Fail | TimeOut | AbortByHand | LoseMarker | Lose | Resume | RunStageAgain | Switch | Forget
-    | ForgetIds | GoBack | GiveUp | LoseGroups | RollBack | Mark | RollBackToMark | StandStill | CoordinatorsStandStill
-    | LeadersStandStill
-)  # fmt: skip
 
 # Rows of each slot of each micro-batch.
 Shape = tuple[tuple[int, ...], ...]
@@ -262,10 +227,10 @@ def may_fail(schedule: Schedule) -> set[type[Exception]]:
     if kinds & TAKING_AWAY:
         allowed |= {
             errors.DriverFenced, errors.AttemptFenced, errors.AttemptReplaced, errors.TransactionTimedOut,
-            errors.PreparedRowsGone, errors.CommitOutcomeUnknown, TaskFailed,
+            errors.PreparedRowsGone, errors.CommitOutcomeUnknown, spark.TaskFailed,
         }  # fmt: skip
     if Fail in kinds:
-        allowed |= {GaveUp}
+        allowed |= {spark.GaveUp}
     if RunStageAgain in kinds:
         allowed |= {errors.AttemptReplaced}
     if kinds & {LoseGroups, *ROLLING_BACK}:
@@ -276,7 +241,7 @@ def may_fail(schedule: Schedule) -> set[type[Exception]]:
         allowed |= {errors.AbortedRowsOpen}
     if Switch in kinds:
         # A driver that another has overtaken; one that has other rows than the other.
-        allowed |= {LogTaken, errors.CheckpointBehind}
+        allowed |= {spark.LogTaken, errors.CheckpointBehind}
     return allowed
 
 
@@ -306,9 +271,9 @@ NAMES = Names("sink", "commits")
 
 @dataclass(slots=True, eq=False)
 class _Process:
-    driver: Driver
-    program: Program
-    effect: Step
+    driver: spark.Driver
+    program: spark.Program
+    effect: spark.Step
     is_blocked: bool = False
 
 
@@ -316,8 +281,8 @@ class Watcher(Protocol):
     """Receives each event of a world with the effect that follows it, and each effect that Kafka or a log carried out,
     with its answer. `step`: the number of effects begun so far."""
 
-    def happens(self, step: int, event: Event, effect: Step) -> None: ...
-    def carried_out(self, step: int, effect: Step, answer: object) -> None: ...
+    def happens(self, step: int, event: Event, effect: spark.Step) -> None: ...
+    def carried_out(self, step: int, effect: spark.Step, answer: object) -> None: ...
 
 
 class World:
@@ -337,14 +302,14 @@ class World:
         self._sink = Sink(
             NAMES, TIMEOUT_MS, schedule.version, schedule.metadata_max, is_versioned=bool(schedule.versions)
         )
-        self._checkpoint = Checkpoint()
+        self._checkpoint = spark.Checkpoint()
         self._micro_batch_ids = schedule.micro_batch_ids()
         self._given_up: set[int] = set()
         self._runs = count()
         self._most_slots = 0
         self._live: list[_Process] = []
-        self._lost: list[tuple[Attempt, Step]] = []
-        self._sent: list[Step] = []
+        self._lost: list[tuple[spark.Attempt, spark.Step]] = []
+        self._sent: list[spark.Step] = []
         self._logged: dict[int, tuple[str, ...]] = {}
 
     # --- running ------------------------------------------------------------------------------------------------------
@@ -373,7 +338,7 @@ class World:
             self._most_slots = max(self._most_slots, here)
             return here
 
-        driver = Driver(
+        driver = spark.Driver(
             self._sink, self._checkpoint, self._rows, slots, self._micro_batch_ids, lambda: self.kafka.now_ms,
             self._runs.__next__, schedule.allow_lost_state, schedule.cores, self._lost,
         )  # fmt: skip
@@ -382,7 +347,7 @@ class World:
         if first is not None:
             self._live.append(_Process(driver, program, first))
 
-    def _rows(self, task: TaskRun) -> tuple[str, ...]:
+    def _rows(self, task: spark.TaskRun) -> tuple[str, ...]:
         schedule = self.schedule
         rows = schedule.shape_of(task.run, task.micro_batch_id)[task.slot]
         is_same = schedule.same_rows == ALWAYS or (schedule.same_rows == FIRST_SLOT and task.slot == 0)
@@ -416,13 +381,13 @@ class World:
             case Switch():
                 self._switch()
             case Lose() if process.driver.in_task:
-                self._throw(process, AttemptLost())
+                self._throw(process, spark.AttemptLost())
             case RunStageAgain() if process.driver.in_task:
-                self._throw(process, StageRunsAgain())
-            case Fail(carried_out=carried_out) if not isinstance(effect, Log):
+                self._throw(process, spark.StageRunsAgain())
+            case Fail(carried_out=carried_out) if not isinstance(effect, spark.Log):
                 if carried_out:
                     self._execute(effect)
-                self._throw(process, GaveUp())
+                self._throw(process, spark.GaveUp())
             case _:
                 self._go_on(process, times)
 
@@ -430,7 +395,7 @@ class World:
         match event:
             case Late(sent=sent):
                 request = self._sent[sent]
-                if not isinstance(request, Produce | Log | Message):
+                if not isinstance(request, Produce | spark.Log | spark.Message):
                     self._execute(request)
             case TimeOut(transactional_id=transactional_id):
                 self.kafka.time_out(transactional_id)
@@ -490,11 +455,11 @@ class World:
 
     def _go_on(self, process: _Process, times: int) -> None:
         effect = process.effect
-        if isinstance(effect, Log) and effect.number in effect.log:
-            self._throw(process, LogTaken())
+        if isinstance(effect, spark.Log) and effect.number in effect.log:
+            self._throw(process, spark.LogTaken())
             return
         answer = None
-        for _ in range(1 if isinstance(effect, Produce | Log) else times):
+        for _ in range(1 if isinstance(effect, Produce | spark.Log) else times):
             answer = self._execute(effect)
         if _is_unstable(answer):
             # The client asks again, until another driver has ended its transaction or the broker has.
@@ -507,13 +472,13 @@ class World:
         process.is_blocked = False
         try:
             process.effect = process.program.send(answer)
-        except (StopIteration, errors.ExactlyOnceError, TaskFailed, GaveUp) as end:
+        except (StopIteration, errors.ExactlyOnceError, spark.TaskFailed, spark.GaveUp) as end:
             self._end(process, end)
 
     def _throw(self, process: _Process, error: Exception) -> None:
         try:
             process.effect = process.program.throw(error)
-        except (errors.ExactlyOnceError, TaskFailed, GaveUp, LogTaken) as end:
+        except (errors.ExactlyOnceError, spark.TaskFailed, spark.GaveUp, spark.LogTaken) as end:
             self._end(process, end)
 
     def _end(self, process: _Process, end: Exception) -> None:
@@ -530,22 +495,22 @@ class World:
                     break
                 try:
                     effect = program.send(answer)
-                except (StopIteration, errors.ExactlyOnceError, TaskFailed):
+                except (StopIteration, errors.ExactlyOnceError, spark.TaskFailed):
                     break
             else:
                 self._lost.append((program, effect))
 
-    def _execute(self, effect: Step) -> Any:
+    def _execute(self, effect: spark.Step) -> Any:
         answer = self._answer(effect)
         if self._watcher:
             self._watcher.carried_out(self.step, effect, answer)
         return answer
 
-    def _answer(self, effect: Step) -> Any:
+    def _answer(self, effect: spark.Step) -> Any:
         match effect:
-            case Pause() | Message():
+            case Pause() | spark.Message():
                 return None
-            case Log(log=log, number=number, micro_batch_id=micro_batch_id, rows=rows):
+            case spark.Log(log=log, number=number, micro_batch_id=micro_batch_id, rows=rows):
                 log.append(number)
                 if log is self._checkpoint.committed and rows is not None:
                     self._logged[micro_batch_id] = rows
@@ -589,7 +554,7 @@ class World:
         """Takes what may be visible of them from `others`."""
         for version in self._given_up - self._logged.keys():
             slots = range(len(self.schedule.shape_of(0, version)))
-            whole = Counter(row for slot in slots for row in self._rows(TaskRun(version, slot, 0, 0)))
+            whole = Counter(row for slot in slots for row in self._rows(spark.TaskRun(version, slot, 0, 0)))
             visible = Counter({row: times for row, times in others.items() if row.startswith(f"{version}/")})
             assert not visible or visible == whole, f"version {version} was given up, and is visible in part: {visible}"
             others -= whole
@@ -621,7 +586,7 @@ class World:
         before = list(self.kafka.visible)
         is_rolled_back = bool(self.schedule.kinds() & ROLLING_BACK)
         try:
-            self._run_alone(one_by_one(two_phase.plan(self._sink)))
+            self._run_alone(spark.one_by_one(two_phase.plan(self._sink)))
         except errors.StateWentBack:
             # Each plan stops with it before it ends a transaction: an operator has to look first.
             assert is_rolled_back or self.schedule.kinds() & {LoseGroups, Forget}, "nothing was lost"
@@ -637,7 +602,7 @@ class World:
         is_simple = self.schedule.kinds() <= {Crash, Twice} and len(self.schedule.shapes) == 1 and is_stream
         assert ids == expected if is_simple else ids <= expected, f"ids: {ids}"
 
-    def _run_alone(self, steps: Program) -> None:
+    def _run_alone(self, steps: spark.Program) -> None:
         effect = next(steps, None)
         while effect is not None:
             answer = self._execute(effect)

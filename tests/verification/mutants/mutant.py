@@ -20,8 +20,7 @@ class Mutant:
     replacement uses.
 
     `killer`: the test, by pytest's node id, that fails with the mutant. A number: the simulation does within so many
-    seeds. `fallback`: only a process without the compiled kernel runs the code.
-    """
+    seeds. `fallback`: only a process without the compiled kernel runs the code."""
 
     # The table has these five by their place, the others by their name.
     name: str

@@ -149,48 +149,10 @@ MUTANT = Mutant(
 )  # fmt: skip
 
 
-def test_only_the_mistake_is_changed() -> None:
-    result = mutated((OTHER, QUEUE), MUTANT)
-    assert result.path == QUEUE.path
-    assert result.text == QUEUE.text.replace("self._batches and self._is_ready(now_ms)", "self._batches")
-
-
-@pytest.mark.parametrize(
-    ("pattern", "times"),
-    [("$X.append($Y)", "2 times, package/queue.py:6, package/other.py:2"), ("$X.extend($Y)", "0 times$")],
-)
-def test_two_places_or_none_are_an_error(pattern: str, times: str) -> None:
-    with pytest.raises(MutantBroken, match=times):
-        mutated((QUEUE, OTHER), replace(MUTANT, pattern=pattern))
-
-
 @pytest.mark.parametrize("within", ["Queue", "Queue.put", "class $CLASS:\n    $$$BODY"])
 def test_what_is_around_it_tells_places_apart(within: str) -> None:
     mutant = replace(MUTANT, pattern="$X.append($Y)", replacement="pass", within=within)
     assert mutated((QUEUE, OTHER), mutant).text == QUEUE.text.replace("self._batches.append(batch)", "pass")
-
-
-def test_a_block_keeps_its_shape_at_another_depth() -> None:
-    mutant = replace(
-        MUTANT,
-        pattern="if self.$BATCHES and $READY:\n    $$$TAKEN",
-        replacement="while True:\n    if $READY:\n        $$$TAKEN",
-    )
-    assert mutated((QUEUE,), mutant).text == QUEUE.text.replace(
-        """\
-        if self._batches and self._is_ready(now_ms):
-            batch = self._batches.popleft()  # the oldest
-            self._taken.add(batch)
-            return batch
-""",
-        """\
-        while True:
-            if self._is_ready(now_ms):
-                batch = self._batches.popleft()  # the oldest
-                self._taken.add(batch)
-                return batch
-""",
-    )
 
 
 @pytest.mark.parametrize(

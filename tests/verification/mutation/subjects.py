@@ -116,10 +116,8 @@ EXPLAINED: tuple[Explained, ...] = (
     Explained(SEQUENCES, "", "NEVER = -1", "NEVER = -2",
               "no clock has either value, and the name is compared only with itself"),
     *(
-        Explained(
-            SEQUENCES, "_PartitionState", "overtaking: int = 0", f"overtaking: int = {count}",
-            "a partition's first batch goes alone, and its acknowledgement sets this before it is looked at",
-        )
+        Explained(SEQUENCES, "_PartitionState", "overtaking: int = 0", f"overtaking: int = {count}",
+                  "a partition's first batch goes alone, and its acknowledgement sets this before it is looked at")
         for count in (-1, 1)
     ),
     Explained(RECORD_BATCH, "write_header", "unknown_crc = 0 # until the rest of the header is written",

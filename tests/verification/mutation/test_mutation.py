@@ -101,14 +101,6 @@ def test_a_sample_is_the_same_for_the_same_seed() -> None:
     assert set(chosen) < set(command.sample(possible, 30, 1)) < set(command.sample(possible, 0, 1))
 
 
-def test_an_explanation_without_its_mutation_is_stale() -> None:
-    possible = mutations("m.py", "def f(a, b):\n    return a < b\n")
-    of_one = [Explained(each.path, each.function, each.before, each.after, "") for each in possible]
-    assert command.stale(of_one, possible) == []
-    other = Explained("m.py", "f", "a", "b", "")
-    assert command.stale([*of_one, other], possible) == [other]
-
-
 SOURCE = "def count(n):\n    while n > 0:\n        n -= 1\n    return n\n"
 TEST = "from kafka_sink.example import count\n\ndef test_count():\n    assert count(3) == count(0) == 0\n"
 
@@ -176,13 +168,8 @@ def test_who_lives_must_be_explained_and_most_must_die(
     monkeypatch.setattr(command, "copy_of_tree", no_copy)
     monkeypatch.setattr(command, "mutations_of", lambda subject: possible)
     monkeypatch.setattr(command, "try_none", lambda tree, subject: Control(None, 1.0, ()))
-    monkeypatch.setattr(
-        command,
-        "try_all",
-        lambda tree, subject, chosen, control, jobs: [
-            Verdict(mutation, outcome, "a test") for mutation, outcome in zip(chosen, outcomes, strict=True)
-        ],
-    )
+    verdicts = [Verdict(mutation, outcome, "a test") for mutation, outcome in zip(possible, outcomes, strict=True)]
+    monkeypatch.setattr(command, "try_all", lambda tree, subject, chosen, control, jobs: verdicts)
     assert command.main() == status
     assert said in capsys.readouterr().out
     written = Campaign.read(results)

@@ -168,14 +168,9 @@ def _test(tree: Path, subject: Subject, code: CodeType | None, cpu_s: int, says:
     _enter(tree)
     if code is not None:
         sys.meta_path.insert(0, _Finder(subject, tree / subject.path, code))
-    hypothesis.settings.register_profile(
-        "mutation",
-        deadline=None,
-        # The same examples each time; and that one fails is all there is to know.
-        derandomize=True,
-        database=None,
-        phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate),
-    )
+    # The same examples each time; and that one fails is all there is to know.
+    phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+    hypothesis.settings.register_profile("mutation", deadline=None, derandomize=True, database=None, phases=phases)
     first = _FirstFailure()
     status = pytest.main([*PYTEST_OPTIONS, *subject.tests], plugins=[first])
     if status is not pytest.ExitCode.OK and first.failed is None:

@@ -50,14 +50,9 @@ def only_commit(campaigns: Mapping[str, Campaign]) -> str:
 
 
 def section(campaign: Campaign) -> Iterator[str]:
-    yield f"## {campaign.title}"
-    yield ""
-    yield campaign.about
-    yield ""
-    yield f"`{campaign.command}`: {'passed' if campaign.passed else '**failed**'}."
-    yield ""
-    yield "| | |"
-    yield "|---|---|"
+    verdict = "passed" if campaign.passed else "**failed**"
+    yield from (f"## {campaign.title}", "", campaign.about, "", f"`{campaign.command}`: {verdict}.", "")
+    yield from ("| | |", "|---|---|")
     yield from (f"| {name} | {shown(figure)} |" for name, figure in campaign.figures.items())
     if campaign.explained:
         yield ""

@@ -270,11 +270,9 @@ def _of_stopping_leaders(plan: Plan, rng: random.Random) -> Plan:
             replace(writer, config=patient(writer.config), writes=tuple(map(stream, writer.writes[:2])))
             for writer in plan.writers[:1]
         ),
-        metadata_lag_ms=(1, 20),
-        failure_detection_ms=(200, 1_000),
-        faults=tuple(sorted(stops, key=_time)),
+        metadata_lag_ms=(1, 20), failure_detection_ms=(200, 1_000), faults=tuple(sorted(stops, key=_time)),
         faults_end_ms=faults_end_ms,
-    )
+    )  # fmt: skip
 
 
 def _with_quotas(plan: Plan, rng: random.Random) -> Plan:

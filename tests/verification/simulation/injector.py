@@ -86,8 +86,7 @@ class Injector:
         """The last fault is over: all brokers are up and the network is well.
 
         A lost packet may take longer than `request.timeout.ms`. Reconnecting after that takes several packets. If they
-        were lost too, `max.block.ms` would end a write that no client can save. So no wait meets more than one.
-        """
+        were lost too, `max.block.ms` would end a write that no client can save. So no wait meets more than one."""
         self._network.weather = replace(self._calm(), losses_apart_ms=SHORTEST_BLOCK_MS)
         self._network.reset_impaired()
         for node_id in self._plan.nodes:
@@ -147,7 +146,7 @@ class Injector:
         return end
 
     def assign_topic_ids(self, fault: Fault) -> End:
-        self.cluster.assign_topic_ids()
+        self.cluster.controller.assign_topic_ids()
         return None
 
     def stop_leader(self, fault: Fault) -> End:
@@ -216,7 +215,7 @@ class Injector:
 
     def grow(self, fault: Fault) -> End:
         if self._exists(fault.topic) and fault.number > self.cluster.partition_count(fault.topic):
-            self.cluster.add_partitions(fault.topic, int(fault.number))
+            self.cluster.controller.add_partitions(fault.topic, int(fault.number))
         return None
 
     def recreate(self, fault: Fault) -> End:
@@ -225,7 +224,7 @@ class Injector:
             return None
         self.recreated[fault.topic].append(self._scheduler.now_ms)
         self._lost_logs.update(self._logs(fault.topic, self._whole_log))
-        self.cluster.delete_topic(fault.topic)
+        self.cluster.controller.delete_topic(fault.topic)
         return lambda: self._create(self._topics[fault.topic])
 
     def wipe(self, fault: Fault) -> End:

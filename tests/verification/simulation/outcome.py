@@ -66,14 +66,13 @@ def _row(rng: random.Random, shape: RowShape, row_id: RowId) -> Row:
     key = b"key-%d" % rng.randrange(shape.keys) if rng.random() < shape.keyed else None
     tombstone = shape.with_tombstones and rng.random() < 0.2
     return Row(
-        row_id=row_id,
-        topic=rng.choice(shape.topics),
+        row_id=row_id, topic=rng.choice(shape.topics),
         partition=rng.randrange(shape.explicit_partitions) if explicit else None,
         key=_identify(row_id) if tombstone else key,
         value=None if tombstone else _identify(row_id) + rng.randbytes(rng.choice(shape.value_bytes)),
         headers=tuple(headers) if shape.with_headers else (),
         timestamp_ms=rng.randrange(EPOCH_MS) if shape.with_timestamps and rng.random() < 0.5 else None,
-    )
+    )  # fmt: skip
 
 
 def _identify(row_id: RowId) -> bytes:
@@ -94,18 +93,11 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 def arrow_batch(rows: list[Row]) -> pa.RecordBatch:
     """As Spark would hand it over."""
-    return pa.record_batch(
-        {
-            "value": pa.array([row.value for row in rows], pa.binary()),
-            "key": pa.array([row.key for row in rows], pa.binary()),
-            "topic": pa.array([row.topic for row in rows], pa.string()),
-            "partition": pa.array([row.partition for row in rows], pa.int32()),
-            "headers": pa.array(
-                [[{"key": key, "value": value} for key, value in row.headers] for row in rows], HEADERS
-            ),
-            "timestamp": pa.array([row.timestamp_ms for row in rows], pa.timestamp("ms")),
-        }
-    )
+    headers = [[{"key": key, "value": value} for key, value in row.headers] for row in rows]
+    types = {"value": pa.binary(), "key": pa.binary(), "topic": pa.string(), "partition": pa.int32()}
+    columns = {name: pa.array([getattr(row, name) for row in rows], type_) for name, type_ in types.items()}
+    timestamps = pa.array([row.timestamp_ms for row in rows], pa.timestamp("ms"))
+    return pa.record_batch({**columns, "headers": pa.array(headers, HEADERS), "timestamp": timestamps})
 
 
 @dataclass(slots=True, eq=False)
@@ -115,8 +107,7 @@ class WriteOutcome:
     `routed`: where each row that was routed goes; `now_ms`: the time that stands for a missing timestamp. `topic_ids`,
     `key_partitions`: the id and the number of partitions with which the write saw each topic first. `acknowledgements`
     once it ended well, `error` once it ended badly, neither while it runs. `flushed_ms`: when its last row was placed.
-    `throttled_ms`: since then, by any broker.
-    """
+    `throttled_ms`: since then, by any broker."""
 
     writer: int
     write: int

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import Any
 
 from kafka_sink.commit.effects import ToCoordinator, ToEveryBroker, ToLeaders
 from kafka_sink.kafka.producer import producer_batch, transaction_manager
@@ -83,7 +83,7 @@ def run_commit(schedule: Schedule, trace: Callable[[str], None] | None = None) -
 
 def commit_pairs() -> frozenset[str]:
     """Each event before each step, by the names under which they are counted."""
-    return frozenset(_pair(step, event) for step, event in product(STEPS, get_args(Event)))
+    return frozenset(_pair(step, event) for step, event in product(STEPS, Event.__subclasses__()))
 
 
 def _pair(step: str, event: type) -> str:

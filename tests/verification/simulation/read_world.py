@@ -167,13 +167,13 @@ class ReadFaults:
 
     def _topic_again(self, partition: int) -> str | None:
         image = self.cluster.controller.image.topics[self.topic]
-        self.cluster.delete_topic(self.topic)
+        self.cluster.controller.delete_topic(self.topic)
         self.cluster.create_topic(self.topic, len(image.partitions), len(image.partitions[0].replicas))
         return f"{image.topic_id} is gone"
 
     def _partitions_added(self, partition: int) -> str | None:
         total = self.cluster.partition_count(self.topic) + 1
-        self.cluster.add_partitions(self.topic, total)
+        self.cluster.controller.add_partitions(self.topic, total)
         return f"{total} now"
 
     def _throttle(self, partition: int) -> str | None:

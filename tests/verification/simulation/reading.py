@@ -29,23 +29,12 @@ from kafka_sink.records.undecodable import Undecodable
 from model.partition import Partition
 from model.read_journal import Fate
 from model.timeline import Timer
+from simulation import read_world as world
 from simulation.producer import SOFTWARE_VERSION
-from simulation.read_world import (
-    FAULTS_END_MS,
-    HEALED_MS,
-    PARTITION,
-    TOPIC,
-    ReadResult,
-    ReadWorld,
-    Row,
-    Trace,
-    key_of,
-    offsets_without_row,
-    rows_of,
-)
+from simulation.read_world import ReadResult, ReadWorld, Row, Trace
 
 # The last range is planned after HEALED_MS; a reader that is not done by then hangs.
-GIVE_UP_MS = HEALED_MS + 200_000
+GIVE_UP_MS = world.HEALED_MS + 200_000
 # Of a batch header: base offset, length, leader epoch, format, and the CRC itself.
 UNCHECKED_BYTES = 21
 # Faults that leave gaps, or make another batch the first or the last.
@@ -68,22 +57,19 @@ class ReadingWorld(ReadWorld):
         self._has_harm = False
         super().__init__(seed, "read", trace)
         rng = self._rng
-        self._topic_id = self._cluster.topic_id(TOPIC)
+        self._topic_id = self._cluster.topic_id(world.TOPIC)
         # Of the reader, after each record set: a truncation hits what a slow one has not read yet.
         self._pauses_ms = rng.choice([(0, 0, 5, 300), (0, 300, 1_000, 3_000)])
         self._transport = self._network.transport("reader", self._wake_up)
-        given = {"kafka.bootstrap.servers": self._servers, "subscribe": TOPIC}
+        given = {"kafka.bootstrap.servers": self._servers, "subscribe": world.TOPIC}
         config = read_config(given_options(given, table=READING)).consumer
         self._client = NetworkClient(
-            self._transport,
-            clock_ms=self._scheduler.clock_ms,
-            rng=rng,
-            metrics=Metrics(),
+            self._transport, clock_ms=self._scheduler.clock_ms, rng=rng, metrics=Metrics(),
             settings=replace(
                 network_settings(config), client_software_version=SOFTWARE_VERSION, request_timeout_ms=2_000
             ),
             resolve=self._network.resolve,
-        )
+        )  # fmt: skip
         self._metadata_max_age_ms = rng.choice([1_000, 300_000])
         self._settings = FetchSettings(
             isolation_level=rng.choice(list(IsolationLevel)), max_bytes=rng.choice([1, 300, 2_000, 10**6]), min_bytes=1,
@@ -119,12 +105,12 @@ class ReadingWorld(ReadWorld):
         return {**weights, **dict.fromkeys(_TAKING, 0)} if self._is_harmed else weights
 
     def _harm(self) -> None:
-        if self._scheduler.now_ms >= FAULTS_END_MS:
+        if self._scheduler.now_ms >= world.FAULTS_END_MS:
             return
         self._cluster.advance(self._scheduler.now_ms)
-        leader = self._cluster.leader(TOPIC, PARTITION)
+        leader = self._cluster.leader(world.TOPIC, world.PARTITION)
         bit = self._harm_rng.randrange(8 * UNCHECKED_BYTES)
-        offset = None if leader is None else self._cluster.harm(TOPIC, PARTITION, leader, bit)
+        offset = None if leader is None else self._cluster.harm(world.TOPIC, world.PARTITION, leader, bit)
         if offset is not None:
             self._has_harm = True
             self.counts["read: fault harm"] += 1
@@ -136,7 +122,7 @@ class ReadingWorld(ReadWorld):
         self._say(f"the damage is told: {error}")
         self.counts["read: told harm"] += 1
         self._fetcher, self._is_last, self._has_harm = None, False, False
-        self._cluster.repair(TOPIC, PARTITION)
+        self._cluster.repair(world.TOPIC, world.PARTITION)
 
     def run(self) -> None:
         self._begin()
@@ -179,7 +165,7 @@ class ReadingWorld(ReadWorld):
                 self._plan_turn(100)
                 return
             # The caller takes its time.
-            if now_ms < FAULTS_END_MS:
+            if now_ms < world.FAULTS_END_MS:
                 self._busy_until_ms = now_ms + self._rng.choice(self._pauses_ms)
         if fetcher.is_done:
             self._end_range(fetcher)
@@ -194,14 +180,14 @@ class ReadingWorld(ReadWorld):
 
     def _begin_range(self) -> bool:
         """Plan as a driver does, from the leader's answer to ListOffsets."""
-        leader = self._cluster.leader(TOPIC, PARTITION)
+        leader = self._cluster.leader(world.TOPIC, world.PARTITION)
         if leader is None or not self._cluster.is_alive(leader) or self._is_last:
             return False
-        is_same = self._cluster.topic_id(TOPIC) == self._topic_id
-        if self._scheduler.now_ms < HEALED_MS and (not is_same or self._rng.random() < 0.2):
+        is_same = self._cluster.topic_id(world.TOPIC) == self._topic_id
+        if self._scheduler.now_ms < world.HEALED_MS and (not is_same or self._rng.random() < 0.2):
             return False
         end = self._end_of_log(leader)
-        if self._scheduler.now_ms >= HEALED_MS:
+        if self._scheduler.now_ms >= world.HEALED_MS:
             self._is_last = True
             self.topic_gone = not is_same
         if not is_same:
@@ -211,17 +197,17 @@ class ReadingWorld(ReadWorld):
             return False
         record_epoch = self._epochs[max(offset for offset in self._epochs if offset < end)]
         self._range = FetchRange(
-            TOPIC, self._topic_id if self._knows_ids else None, PARTITION, self._next, end, self._epoch_of(),
-            record_epoch=record_epoch,
+            world.TOPIC, self._topic_id if self._knows_ids else None, world.PARTITION, self._next, end,
+            self._epoch_of(), record_epoch=record_epoch,
             record_start=min(offset for offset, epoch in self._epochs.items() if epoch == record_epoch),
         )  # fmt: skip
         self._say(f"reads {self._range}")
         self.counts["read: ranges"] += 1
         self._rows = []
-        self._without_row |= offsets_without_row(self._replica(leader), self._isolation)
+        self._without_row |= world.offsets_without_row(self._replica(leader), self._isolation)
         self._promised = {
-            key_of(each)
-            for each in self._cluster.readable_records(TOPIC, PARTITION, self._isolation, self._next, end)
+            world.key_of(each)
+            for each in self._cluster.readable_records(world.TOPIC, world.PARTITION, self._isolation, self._next, end)
             if each.fate is Fate.KEPT
         }
         self._fetcher = Fetcher(
@@ -238,7 +224,7 @@ class ReadingWorld(ReadWorld):
         )  # fmt: skip
 
     def _replica(self, leader: int) -> Partition:
-        replica = self._cluster.replica(TOPIC, PARTITION, leader)
+        replica = self._cluster.replica(world.TOPIC, world.PARTITION, leader)
         assert replica is not None
         return replica
 
@@ -255,16 +241,16 @@ class ReadingWorld(ReadWorld):
 
     def _end_of_log(self, leader: int) -> int:
         if self._isolation_level is IsolationLevel.READ_COMMITTED:
-            return self._cluster.last_stable_offset(TOPIC, PARTITION)
-        return self._cluster.high_watermark(TOPIC, PARTITION, leader)
+            return self._cluster.last_stable_offset(world.TOPIC, world.PARTITION)
+        return self._cluster.high_watermark(world.TOPIC, world.PARTITION, leader)
 
     def _epoch_of(self) -> int:
-        return self._cluster.state(TOPIC, PARTITION).leader_epoch
+        return self._cluster.state(world.TOPIC, world.PARTITION).leader_epoch
 
     def _take(self, record_set: RecordSet) -> None:
         assert self._range is not None
         try:
-            self._rows += rows_of(record_set)
+            self._rows += world.rows_of(record_set)
         except Undecodable as error:
             if not self._has_harm:
                 raise
@@ -301,8 +287,10 @@ class ReadingWorld(ReadWorld):
         self.counts["read: losses"] += len(fetcher.losses)
 
     def mistakes(self) -> list[str]:
-        records = self._cluster.readable_records(TOPIC, PARTITION, self._isolation, self.first, topic_id=self._topic_id)
-        readable = {key_of(each): each.fate for each in records}
+        records = self._cluster.readable_records(
+            world.TOPIC, world.PARTITION, self._isolation, self.first, topic_id=self._topic_id
+        )
+        readable = {world.key_of(each): each.fate for each in records}
         delivered = Counter(self.delivered)
         offsets = [row[0] for row in self.delivered]
         found = [f"{row} was never readable there" for row in delivered if row not in readable]

@@ -58,16 +58,12 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None) -> SeedResul
     commit = run_commit(of_seed(seed), trace)
     reads = run_reads(seed, trace)
     stream = run_stream(seed, trace)
+    digests = f"{producers.digest} {commit.digest} {reads.digest} {stream.digest}"
     return SeedResult(
-        seed,
-        problems=(*producers.problems, *filter(None, [commit.problem, reads.problem, stream.problem])),
-        plan=plan_of(seed),
-        digest=hashlib.sha256(
-            f"{producers.digest} {commit.digest} {reads.digest} {stream.digest}".encode()
-        ).hexdigest(),
-        virtual_ms=producers.virtual_ms,
+        seed, problems=(*producers.problems, *filter(None, [commit.problem, reads.problem, stream.problem])),
+        plan=plan_of(seed), digest=hashlib.sha256(digests.encode()).hexdigest(), virtual_ms=producers.virtual_ms,
         counts=producers.counts + transitions + commit.counts + reads.counts + stream.counts,
-    )
+    )  # fmt: skip
 
 
 def run_seeds(seeds: Iterable[int], jobs: int) -> Iterator[SeedResult]:
@@ -131,7 +127,7 @@ class Report:
         pairs = reached.all_pairs()
         found = pairs & self.counts.keys()
         took = f"{self.took_s:.0f} s, {self.processor_s:.0f} s of processors"
-        yield f"{self.seeds} seeds, {self._virtual_hours:.1f} virtual hours in {took}"
+        yield f"{self.seeds} seeds, {self.virtual_ms / MS_PER_HOUR:.1f} virtual hours in {took}"
         for name in sorted(self.counts.keys() - pairs):
             yield f"  {name:<45} {self.counts[name]:>12,}"
         yield f"state x event pairs reached: {len(found)} of {len(pairs)}"
@@ -143,16 +139,11 @@ class Report:
         yield f"{self.again} of {self.seeds} seeds run again, {self.differing} of them to other bytes"
         yield f"{len(self.failed)} of {self.seeds} seeds failed"
 
-    @property
-    def _virtual_hours(self) -> float:
-        return self.virtual_ms / MS_PER_HOUR
-
     def campaign(self) -> Campaign:
         pairs, counts = reached.all_pairs(), self.counts
         writes = sum(times for name, times in counts.items() if name.startswith("write "))
         return Campaign(
-            name="simulation",
-            title="Simulation",
+            name="simulation", title="Simulation",
             command=f"make simulate SEEDS={self.seeds}" + (f" ARGS='--first {self.first}'" if self.first else ""),
             about=(
                 "A seed decides the cluster, its network, its writers and all faults. The shipped producer writes to a "
@@ -162,7 +153,8 @@ class Report:
             ),
             figures={
                 "seeds": self.seeds, "seeds that failed": len(self.failed), "seeds run again": self.again,
-                "of those, to other bytes": self.differing, "virtual hours of producers": round(self._virtual_hours, 1),
+                "of those, to other bytes": self.differing,
+                "virtual hours of producers": round(self.virtual_ms / MS_PER_HOUR, 1),
                 "faults": sum(times for name, times in counts.items() if name.startswith("fault ")), "writes": writes,
                 "of those, acknowledged whole": counts["write ok"], "rows": counts["rows"],
                 "requests": counts["requests"], "batches sent again": counts["batches sent again"],

@@ -48,16 +48,12 @@ class Simulation:
         self.plan = plan
         self._trace = trace
         self._scheduler = Timeline()
-        cluster = self._new_cluster(
-            "cluster",
-            ClusterSettings(
-                generation=RELEASES[plan.release],
-                replica_lag_time_max_ms=plan.replica_lag_time_max_ms,
-                replica_fetch_ms=plan.replica_fetch_ms,
-                metadata_lag_ms=plan.metadata_lag_ms,
-                failure_detection_ms=plan.failure_detection_ms,
-            ),
-        )
+        settings = ClusterSettings(
+            generation=RELEASES[plan.release], replica_lag_time_max_ms=plan.replica_lag_time_max_ms,
+            replica_fetch_ms=plan.replica_fetch_ms, metadata_lag_ms=plan.metadata_lag_ms,
+            failure_detection_ms=plan.failure_detection_ms,
+        )  # fmt: skip
+        cluster = self._new_cluster("cluster", settings)
         self._network = Network(
             cluster, self._scheduler, self._rng("network"), {address_of(node_id): node_id for node_id in plan.nodes},
             trace=self._say if trace else None, balancer=BALANCER,

@@ -58,24 +58,12 @@ from kafka_sink.spark.reading.stream_plan import StreamPlan
 from model.partition import Partition
 from model.read_journal import Fate, Isolation, ReadableRecord
 from model.record_batches import RecordBatch
+from simulation import read_world as world
 from simulation.network import Network, SimulatedTransport
 from simulation.producer import SOFTWARE_VERSION
-from simulation.read_world import (
-    FAULTS_END_MS,
-    HEALED_MS,
-    TOPIC,
-    ReadResult,
-    ReadTraffic,
-    ReadWorld,
-    Row,
-    Trace,
-    key_of,
-    offsets_of,
-    offsets_without_row,
-    rows_of,
-)
+from simulation.read_world import ReadResult, ReadTraffic, ReadWorld, Row, Trace
 
-GIVE_UP_MS = HEALED_MS + 300_000
+GIVE_UP_MS = world.HEALED_MS + 300_000
 MAX_IDLE_POLLS = 200
 # What takes records from readers.
 _LOSING = ("retention", "delete_records", "unclean_election", "truncation", "topic_again")
@@ -177,7 +165,7 @@ class StreamingWorld(ReadWorld):
     def _options(self) -> dict[str, str]:
         rng = self._rng
         return {
-            **rng.choice([{"subscribe": TOPIC}, {"subscribePattern": f"^{TOPIC}$"}]),
+            **rng.choice([{"subscribe": world.TOPIC}, {"subscribePattern": f"^{world.TOPIC}$"}]),
             "startingOffsets": rng.choice(["earliest", "earliest", "latest"]),
             "failOnDataLoss": rng.choice(["true", "false", "false", "false"]),
             "kafka.isolation.level": rng.choice(["read_committed", "read_uncommitted"]),
@@ -195,7 +183,7 @@ class StreamingWorld(ReadWorld):
         return {**weights, **dict.fromkeys(_LOSING, 0)} if is_gentle else weights
 
     def _next_traffic(self) -> ReadTraffic:
-        for number in range(len(self._traffic), self._cluster.partition_count(TOPIC)):
+        for number in range(len(self._traffic), self._cluster.partition_count(world.TOPIC)):
             self._traffic.append(ReadTraffic(self._unheard, self._rng, number))
         return self._rng.choice(self._traffic)
 
@@ -253,7 +241,7 @@ class StreamingWorld(ReadWorld):
                 self._run_process()
         if self.failure is not None:
             # The oracle asks a cluster that has healed.
-            self.wait(HEALED_MS - self._scheduler.now_ms)
+            self.wait(world.HEALED_MS - self._scheduler.now_ms)
             self._unseen |= self._not_seen_before(self._positions)
 
     @property
@@ -264,7 +252,7 @@ class StreamingWorld(ReadWorld):
     def _run_process(self) -> None:
         now_ms = self._scheduler.now_ms
         lives_ms = self._rng.choice([None, None, 100, 1_000, 3_000, 9_000])
-        has_faults = now_ms < FAULTS_END_MS
+        has_faults = now_ms < world.FAULTS_END_MS
         self._crash_at_ms = now_ms + lives_ms if lives_ms is not None and has_faults else None
         try:
             self._say(f"a process begins at {self._offset_log[-1:]}, {self._committed} committed")
@@ -304,7 +292,7 @@ class StreamingWorld(ReadWorld):
             if len(self._offset_log) == self._committed:
                 if not (looks and self._ends_now):
                     # Otherwise it goes by what it saw at its first look.
-                    is_last = self._scheduler.now_ms >= HEALED_MS
+                    is_last = self._scheduler.now_ms >= world.HEALED_MS
                 end = self._end(plan, client, start, looks)
                 looks += 1
                 if end == start:
@@ -377,7 +365,7 @@ class StreamingWorld(ReadWorld):
             found = ((ranges[0], each) for each in alone)
         for range_, record_set in found:
             log = Log(range_.topic_id, range_.partition)
-            rows += [(log, row) for row in rows_of(record_set)]
+            rows += [(log, row) for row in world.rows_of(record_set)]
             self.wait(self._rng.choice(self._pauses_ms))
         self._note_without_row()
         for range_, loss in shared.losses if len(ranges) > 1 else [(ranges[0], each) for each in alone.losses]:
@@ -392,11 +380,11 @@ class StreamingWorld(ReadWorld):
         self.counts[f"stream: told {type(error).__name__} {getattr(error, 'cause', '')}"] += 1
         match error:
             case errors.OffsetsLost(partition=number, first=first, end=end, cause=cause):
-                seen = self._seen.get(Log(self._cluster.topic_id(TOPIC), number), ())
+                seen = self._seen.get(Log(self._cluster.topic_id(world.TOPIC), number), ())
                 epoch = max((place.leader_epoch for place in seen), default=-1)
                 self.told.append(Told(number, first, end, cause, epoch))
             case errors.LogBroken(partition=number, position=position, goes_on_at=goes_on_at, cause=cause):
-                known = self._plan._logs.known.get(TopicPartition(TOPIC, number))
+                known = self._plan._logs.known.get(TopicPartition(world.TOPIC, number))
                 epoch = -1 if known is None else known.leader_epoch
                 self.told.append(Told(number, max(goes_on_at, 0), position, cause, epoch))
                 if cause == LossCause.TRUNCATED:
@@ -423,21 +411,21 @@ class StreamingWorld(ReadWorld):
         self.counts["stream: records"] += len(rows)
 
     def _leader(self, partition: int) -> Partition | None:
-        leader = self._cluster.leader(TOPIC, partition)
-        return None if leader is None else self._cluster.replica(TOPIC, partition, leader)
+        leader = self._cluster.leader(world.TOPIC, partition)
+        return None if leader is None else self._cluster.replica(world.TOPIC, partition, leader)
 
     def _logs(self) -> Iterator[tuple[Log, Partition]]:
-        for number in range(self._cluster.partition_count(TOPIC)):
+        for number in range(self._cluster.partition_count(world.TOPIC)):
             leader = self._leader(number)
             if leader is not None:
-                yield Log(self._cluster.topic_id(TOPIC), number), leader
+                yield Log(self._cluster.topic_id(world.TOPIC), number), leader
 
     def _readable(self) -> dict[Log, set[Place]]:
         return {log: set(_places(log, leader.readable(self._isolation))) for log, leader in self._logs()}
 
     def _note_without_row(self) -> None:
         for log, leader in self._logs():
-            self._without_row |= {(log, offset) for offset in offsets_without_row(leader, self._isolation)}
+            self._without_row |= {(log, offset) for offset in world.offsets_without_row(leader, self._isolation)}
 
     def _logs_without_epoch(self, known: LogEnds) -> set[Log]:
         """Return the logs without a record of their known leader epoch, where nobody knows which leader wrote the last
@@ -445,7 +433,7 @@ class StreamingWorld(ReadWorld):
         return {
             log
             for log, leader in self._logs()
-            if (end := known.get(TopicPartition(TOPIC, log.partition))) is not None
+            if (end := known.get(TopicPartition(world.TOPIC, log.partition))) is not None
             and end.record_epoch == NO_EPOCH
             and end.leader_epoch not in _epochs(leader)
         }
@@ -454,7 +442,7 @@ class StreamingWorld(ReadWorld):
         """Return the records before these positions that the last recorded look did not see."""
         found = set()
         for log, leader in self._logs():
-            position = positions.get(TopicPartition(TOPIC, log.partition), 0)
+            position = positions.get(TopicPartition(world.TOPIC, log.partition), 0)
             there = {place for place in _places(log, leader.log.batches) if place.offset < position}
             found |= there - self._seen.get(log, set())
         return found
@@ -466,7 +454,7 @@ class StreamingWorld(ReadWorld):
         found += [f"{key} was delivered {count} times" for key, count in self.delivered.items() if count > 1]
         logs = {log for log, _ in self.delivered} | {log for log, _ in self._logs()}
         for log in sorted(logs, key=repr):
-            position = self._positions.get(TopicPartition(TOPIC, log.partition), 0)
+            position = self._positions.get(TopicPartition(world.TOPIC, log.partition), 0)
             found += self._mistakes_of(log, position)
         if not any(self._faults.weights.get(each) for each in _LOSING):
             assert self.failure is None, f"a false alarm: {self.failure}"
@@ -477,10 +465,10 @@ class StreamingWorld(ReadWorld):
         return found
 
     def _mistakes_of(self, log: Log, position: int) -> list[str]:
-        records = {key_of(each): each for each in self._records(log)}
+        records = {world.key_of(each): each for each in self._records(log)}
         delivered = {row for of, row in self.delivered if of == log}
         found = [f"{row} was never readable in {log}" for row in delivered if row not in records]
-        if log.topic_id != self._cluster.topic_id(TOPIC):
+        if log.topic_id != self._cluster.topic_id(world.TOPIC):
             return found
         first = self._first.get(log, 0)
         taken = {row[0] for row in delivered} | {row[0] for of, row in self._undone if of == log}
@@ -509,11 +497,11 @@ class StreamingWorld(ReadWorld):
         return any(_covers(each, record) for each in covering)
 
     def _there(self, log: Log) -> list[Row]:
-        records = self._cluster.readable_records(TOPIC, log.partition, Isolation.READ_UNCOMMITTED)
-        return [key_of(each) for each in records if each.fate is Fate.KEPT]
+        records = self._cluster.readable_records(world.TOPIC, log.partition, Isolation.READ_UNCOMMITTED)
+        return [world.key_of(each) for each in records if each.fate is Fate.KEPT]
 
     def _records(self, log: Log) -> list[ReadableRecord]:
-        return self._cluster.readable_records(TOPIC, log.partition, self._isolation, topic_id=log.topic_id)
+        return self._cluster.readable_records(world.TOPIC, log.partition, self._isolation, topic_id=log.topic_id)
 
 
 def _epochs(leader: Partition) -> set[int]:
@@ -522,7 +510,7 @@ def _epochs(leader: Partition) -> set[int]:
 
 
 def _places(log: Log, batches: Iterable[RecordBatch]) -> Iterator[Place]:
-    return (Place(log, *place) for place in offsets_of(batches))
+    return (Place(log, *place) for place in world.offsets_of(batches))
 
 
 def _covers(told: Told, record: ReadableRecord) -> bool:

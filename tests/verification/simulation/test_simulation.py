@@ -339,10 +339,6 @@ def doctored(*doctors: Doctor) -> Outcome:
     return outcome
 
 
-def test_nothing_is_wrong_with_the_good_outcome() -> None:
-    assert judge(good()) == []
-
-
 def test_a_batch_for_a_partition_that_is_gone_may_wait_for_its_delivery_timeout() -> None:
     problems = judge(doctored(*A_WRITE_FOR_A_PARTITION_THAT_IS_GONE))
     assert [problem for problem in problems if problem.startswith("progress")] == []
@@ -359,29 +355,20 @@ def test_every_oracle_is_seen_to_fail() -> None:
 
 
 @pytest.mark.parametrize(
-    "doctors",
+    ("what", "doctors"),
     [
-        pytest.param((failed(), log_with(0, 1)), id="a failed write leaves its first rows"),
-        pytest.param(
-            (
-                A_SEQUENCE_THAT_NO_LEADER_EXPECTS,
-                outcome_with(refusals=frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER})),
-            ),
-            id="a write ends with what a broker was made to answer",
-        ),
-        pytest.param(
-            (write_with(ended_ms=10_000, throttled_ms=9_000),), id="a flush takes as much longer as brokers throttle"
-        ),
-        pytest.param(
-            (
-                write_with(idempotent=False, max_in_flight=1),
-                outcome_with(logs={KEY: [*good().logs[KEY], record(1, offset=4)]}),
-            ),
-            id="without sequences rows come twice and behind later ones",
-        ),
+        ("all went well", ()),
+        ("a failed write leaves its first rows", (failed(), log_with(0, 1))),
+        ("a write ends with what a broker was made to answer",
+         (A_SEQUENCE_THAT_NO_LEADER_EXPECTS,
+          outcome_with(refusals=frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER})))),
+        ("a flush takes as much longer as brokers throttle", (write_with(ended_ms=10_000, throttled_ms=9_000),)),
+        ("without sequences rows come twice and behind later ones",
+         (write_with(idempotent=False, max_in_flight=1),
+          outcome_with(logs={KEY: [*good().logs[KEY], record(1, offset=4)]}))),
     ],
-)
-def test_no_oracle_minds(doctors: tuple[Doctor, ...]) -> None:
+)  # fmt: skip
+def test_no_oracle_minds(what: str, doctors: tuple[Doctor, ...]) -> None:
     assert judge(doctored(*doctors)) == []
 
 

@@ -3,6 +3,7 @@ is seen to be broken."""
 
 import functools
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -40,6 +41,10 @@ def test_the_faults_of_reads_are_real() -> None:
         assert counts[f"read: {what}"] > 0, what
 
 
+def instead(target: object, name: str, value: object) -> Callable[[pytest.MonkeyPatch], None]:
+    return lambda patch: patch.setattr(target, name, value)
+
+
 def no_aborted_transactions(patch: pytest.MonkeyPatch) -> None:
     take = Fetcher._take_records
 
@@ -59,14 +64,6 @@ def read_losses_untold(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Fetcher, "_lose", mistaken)
 
 
-def epochs_unchecked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Fetcher, "_must_check_epoch", lambda self: False)
-
-
-def read_topic_ids_not_compared(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(topic_watch, "ids_differ", lambda first, second: False)
-
-
 def gaps_by_empty_answers(patch: pytest.MonkeyPatch) -> None:
     take = Fetcher._take_records
 
@@ -78,8 +75,9 @@ def gaps_by_empty_answers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Fetcher, "_take_records", mistaken)
 
 
-def offsets_not_doubted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Gaps, "has_doubt", lambda *args, **facts: False)
+epochs_unchecked = instead(Fetcher, "_must_check_epoch", lambda self: False)
+read_topic_ids_not_compared = instead(topic_watch, "ids_differ", lambda first, second: False)
+offsets_not_doubted = instead(Gaps, "has_doubt", lambda *args, **facts: False)
 
 
 @pytest.mark.parametrize(
@@ -129,20 +127,14 @@ def test_what_happens_is_real() -> None:
         assert counts[f"stream: {what}"] > 0, what
 
 
-def leaders_not_compared(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(stream_logs, "with_newer_leaders", lambda *_: iter(()))
-
-
-def topic_ids_not_compared(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(continuity, "ids_differ", lambda first, second: False)
-
-
-def steps_not_taken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(stream_plan, "_after", lambda start, steps: start)
-
-
-def losses_untold(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Fetch, "losses", ())
+leaders_not_compared = instead(stream_logs, "with_newer_leaders", lambda *_: iter(()))
+topic_ids_not_compared = instead(continuity, "ids_differ", lambda first, second: False)
+steps_not_taken = instead(stream_plan, "_after", lambda start, steps: start)
+losses_untold = instead(Fetch, "losses", ())
+what_a_list_leaves_out_is_deleted = instead(stream_logs, "expected_topics", lambda *_: frozenset())
+what_is_behind_the_last_stable_offset_is_lost = instead(
+    stream_logs, "IsolationLevel", type("_", (), {"READ_COMMITTED": object(), "READ_UNCOMMITTED": None})
+)
 
 
 def tasks_read_what_replaced_their_records(patch: pytest.MonkeyPatch) -> None:
@@ -163,14 +155,6 @@ def the_beginning_is_not_recorded(patch: pytest.MonkeyPatch) -> None:
         return positions
 
     patch.setattr(StreamPlan, "initial", mistaken)
-
-
-def what_is_behind_the_last_stable_offset_is_lost(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(stream_logs, "IsolationLevel", type("_", (), {"READ_COMMITTED": object(), "READ_UNCOMMITTED": None}))
-
-
-def what_a_list_leaves_out_is_deleted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(stream_logs, "expected_topics", lambda *_: frozenset())
 
 
 class WithoutAcl(StreamingWorld):

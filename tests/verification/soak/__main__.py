@@ -144,15 +144,13 @@ def _campaign(arguments: argparse.Namespace, told: Mapping[str, Figure], *, pass
     budget = f" BATCHES={arguments.batches}" if is_files else f"-topics MINUTES={arguments.minutes:g}"
     options = " ARGS='--apart {:g} {:g}'".format(*arguments.apart) if arguments.apart else ""
     return Campaign(
-        name="soak" if is_files else "soak_topics",
-        title="Soak" if is_files else "Soak, from topic to topic",
+        name="soak" if is_files else "soak_topics", title="Soak" if is_files else "Soak, from topic to topic",
         command=f"make soak{budget} SEED={arguments.seed}{options}",
         about=f"{ABOUT_FILES if is_files else ABOUT_TOPICS} The chart [{stem}.svg](reliability/{stem}.svg) shows the "
         "memory, descriptors and threads of the processes, with the kills as dashes. The figures `a -> b` below are "
         "medians of the second and of the last quarter of the application's longest life.",
-        figures=told,
-        passed=passed,
-    )
+        figures=told, passed=passed,
+    )  # fmt: skip
 
 
 def _arguments() -> argparse.Namespace:

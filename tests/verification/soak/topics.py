@@ -58,8 +58,7 @@ def compared(expected: dict[Origin, Transformed], written: Iterable[Placed]) -> 
     """`written`: the records of each partition in their order.
 
     Records that come from one partition and are in one partition keep their order: a task reads a partition of Kafka,
-    and micro-batches become visible one after another.
-    """
+    and micro-batches become visible one after another."""
     seen: set[Origin] = set()
     last: dict[tuple[int, int], int] = {}
     found = doubled = wrong = out_of_order = 0

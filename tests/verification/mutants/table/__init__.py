@@ -5,18 +5,10 @@
 
 from mutants.mutant import Mutant
 from mutants.table.commit import COMMIT
-from mutants.table.decoding import DECODING
-from mutants.table.fetching import FETCHING
-from mutants.table.history import FROM_HISTORY
-from mutants.table.hostile import HOSTILE
-from mutants.table.network import NETWORK
-from mutants.table.producer import PRODUCER
+from mutants.table.producer import FROM_HISTORY, PRODUCER
 from mutants.table.reading import READING
 from mutants.table.security import SECURITY
-from mutants.table.streaming import STREAMING
 
 __all__ = ["FROM_HISTORY", "MUTANTS"]
 
-MUTANTS: tuple[Mutant, ...] = (
-    *FROM_HISTORY, *PRODUCER, *DECODING, *FETCHING, *READING, *STREAMING, *NETWORK, *SECURITY, *HOSTILE, *COMMIT,
-)  # fmt: skip
+MUTANTS: tuple[Mutant, ...] = (*FROM_HISTORY, *PRODUCER, *READING, *SECURITY, *COMMIT)
