@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from fidelity.player import BROKER_CONFIG, DEADLINE_S, VERSION_2, BrokerConnection, address_of, real_client
+from fidelity.player import BROKER_CONFIG, DEADLINE_S, BrokerConnection, address_of, real_client
 from fidelity.traces import make_trace, replay
 from kafka_sink.broker import LocalKafka
-from model.clients import READ_COMMITTED, Got, Producer, ReadClient, TransactionClient
+from model.clients import READ_COMMITTED, VERSION_2, Got, Producer, ReadClient, TransactionClient
 from model.partition_log import without_records
 from model.read_apis import LATEST
 from model.record_batches import HEADER, RecordBatch, decode_stored_records, next_batch, parse_batch
