@@ -150,8 +150,7 @@ def _of_a_record(frame: DataFrame, arguments: ColumnArguments, framing: Framing)
     given = {
         each for each in (arguments.key, arguments.partition, arguments.timestamp, *of_headers) if isinstance(each, str)
     }
-    # An argument may have another case, or backticks: Spark has found the column by it.
-    otherwise = {(_unquoted(each) or each).lower() for each in given - set(frame.columns)}
+    otherwise = {_otherwise(frame.columns, each) for each in given - set(frame.columns)}
     for name in frame.columns:
         if name not in COLUMNS and name not in given and name.lower() not in otherwise:
             raise UnexpectedColumn(column=name, allowed=tuple(COLUMNS))
@@ -160,6 +159,13 @@ def _of_a_record(frame: DataFrame, arguments: ColumnArguments, framing: Framing)
     # A topic option overrides the rows' own topics.
     kept = [name for name in frame.columns if name in COLUMNS and (name != "topic" or framing.topic is None)]
     return {name: F.col(name) for name in kept}
+
+
+def _otherwise(columns: Sequence[str], given: str) -> str:
+    """Return in lower case which column an argument names that is no column's very name: `named` looks for the name in
+    another case first, then for the one within backticks."""
+    inner = _unquoted(given)
+    return given.lower() if inner is None or given.lower() in map(str.lower, columns) else inner.lower()
 
 
 def _value(frame: DataFrame, value: ColumnOrName, framing: Framing) -> Column:

@@ -5,21 +5,30 @@ import json
 import os
 import shutil
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions
 from pyspark.errors import PySparkException, StreamingQueryException
 
 import kafka_sink
-from broker_admin import admin, held_back, produce, read, read_values
+from broker_admin import held_back, produce, read, read_values
 from effort import variants
 from exactly_once_runs import ALL_ONCE, ROWS_A_FILE, add_file, finish_run, incoming, is_unrecorded, run_in
 from kafka_reads import PYKAFKA, copy_all, places, read_now, stream
 from kafka_sink.cli import transactions
+from kafka_sink.commit.exchanges import PARTITION
 from kafka_sink.commit.stream_name import FILE_NAME, query_name, spelled_name
 from kafka_sink.errors import CheckpointBehind, KafkaSinkError, NonDeterministicReplay, StateExpired, WrittenOtherwise
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
+from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
+from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
+from kafka_sink.options.config import sink_config
 from spark_writes import Here
+
+COMMIT_TOPIC = "pykafka-commits"
 
 
 @pytest.fixture
@@ -155,6 +164,12 @@ def test_operators_find_a_sink_by_its_checkpoint_and_in_the_list(
 # --- offsets of groups that went back, as after an unclean election of __consumer_offsets -----------------------------
 
 
+def ask(here: Here, group_id: str, request: Any) -> Any:
+    with closing(AdminClient(sink_config({"kafka.bootstrap.servers": here.servers}).producer)) as client:
+        (answer,) = client.await_all(client.begin_all([(CoordinatorKind.GROUP, group_id, request)]))
+    return answer
+
+
 @pytest.mark.parametrize("recorded", variants(1, 2))
 def test_a_micro_batch_that_the_groups_do_not_know_any_more_is_not_written_again(here: Here, recorded: int) -> None:
     name, later = here.topic(3), here.folder / "later"
@@ -164,17 +179,17 @@ def test_a_micro_batch_that_the_groups_do_not_know_any_more_is_not_written_again
         file.rename(later / file.name)
     where = here.spark, here.kafka, name, here.folder
     assert finish_run(*where) == (0, "")
-    groups = [ConsumerGroupTopicPartitions(f"{name}.{each}") for each in ("0", "1", "decision")]
-    client = admin(here.kafka)
-    before = [client.list_consumer_group_offsets([each])[each.group_id].result(60) for each in groups]
+    groups = [f"{name}.{each}" for each in ("0", "1", "decision")]
+    fetched = [ask(here, each, OffsetFetchRequest((each,), COMMIT_TOPIC, PARTITION, True, None)) for each in groups]
     for file in files[2 * recorded : 2 * recorded + 2]:
         (later / file.name).rename(file)
     assert finish_run(*where) == (0, "")
     visible = read(here.kafka, name)
     assert visible == Counter(range(2 * (recorded + 1) * ROWS_A_FILE))
     is_unrecorded(here.folder)
-    for each in before:
-        client.alter_consumer_group_offsets([each])[each.group_id].result(60)
+    for each, (found,) in zip(groups, (answer.groups for answer in fetched), strict=True):
+        put_back = OffsetCommitRequest(each, COMMIT_TOPIC, PARTITION, found.offset, found.metadata)
+        assert ask(here, each, put_back).error_code == 0
     for _ in range(2):
         status, said = finish_run(*where)
         assert (status, "__consumer_offsets lost its last records" in said) == (1, True), said
