@@ -256,7 +256,7 @@ def test_a_user_gets_the_error_behind_sparks(spark: SparkSession, broker: LocalK
             "would begin at offset 8 and end at 5",
         ),
     ):
-        error = error_of(lambda options=options: frame(spark, PYKAFKA, broker, **options).collect())  # type: ignore[misc]
+        error = error_of(lambda: frame(spark, PYKAFKA, broker, **options).collect())  # noqa: B023
         assert isinstance(error, expected)
         assert words in str(error)
         assert "the records stay in Kafka" in str(error)

@@ -543,8 +543,8 @@ def test_a_user_gets_the_error_behind_sparks(both: SparkSession, broker: LocalKa
             ({"subscribe": name, "maxOffsetPerTrigger": "2"}, UnknownOption, "Did you mean 'maxOffsetsPerTrigger'"),
         ]
     ):
-        frame = stream(both, PYKAFKA, broker, **options)
-        error = error_of(lambda frame=frame, number=number: read_now(frame, tmp_path / str(number)))  # type: ignore[misc]
+        checkpoint = tmp_path / str(number)
+        error = error_of(lambda: read_now(stream(both, PYKAFKA, broker, **options), checkpoint))  # noqa: B023
         assert isinstance(error, expected), error
         assert words in str(error)
         assert "the records stay in Kafka" in str(error)
