@@ -8,7 +8,7 @@ A fork copies one thread, and everything that the others had locked. So the modu
 connection and hold no lock. OpenBLAS starts threads if OMP_NUM_THREADS is more than 1, which Spark sets from
 spark.task.cpus; then this process becomes Spark's own server. No generator of random numbers may be the same in two
 workers: Python makes a new seed for its own after a fork, and numpy's is not imported.
-`tests/unit/spark/test_driver_python.py` looks at each of these.
+`tests/unit/spark/test_workers.py` looks at each of these.
 
 Source: pyspark/daemon.py; PythonPlannerRunner.scala, which has no daemon module of the conf.
 """

@@ -1,6 +1,6 @@
 """The examples of README and docs, run as their readers would, and what is in the topics then. Only addresses, folders
 and names are replaced. Elsewhere: what watches a write (test_monitoring.py), a secured cluster (test_security.py), the
-quick start (`make first-run`). That none is left out is tests/unit/test_code_blocks.py."""
+quick start (`make first-run`). That none is left out is tests/unit/test_pages.py."""
 
 import json
 import os

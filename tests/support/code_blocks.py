@@ -1,7 +1,7 @@
 """Finds the code blocks of README and docs, and runs them as readers would.
 
 `run_python` and `run_bash` find a block on its page and execute it, in one call. Tests pass literals as the first three
-arguments: `tests/unit/test_code_blocks.py` reads these literals and compares them with all blocks that exist.
+arguments: `tests/unit/test_pages.py` reads these literals and compares them with all blocks that exist.
 Only addresses, folders and names are replaced, and each replaced text must be in the block.
 """
 

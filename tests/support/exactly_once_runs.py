@@ -1,4 +1,4 @@
-"""Runs of `exactly_once_app.py` that are killed, stopped or held at named steps of the two-phase commit."""
+"""Run `exactly_once_app.py`, and kill, stop or hold it at named steps of the two-phase commit."""
 
 import errno
 import json

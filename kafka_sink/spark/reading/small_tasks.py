@@ -43,7 +43,8 @@ def advise(tasks: Tasks, config: ReadConfig) -> bool:
     if enough is not None:
         topics = sorted({each.topic for ranges in tasks for each in ranges})
         log.warning(
-            "a read of %s has %s, and each task costs more than those: maxPartitions=%d would make %d",
+            "a read of %s has %s. To start a task costs more than to read its records: "
+            "maxPartitions=%d would make %d tasks.",
             topics[0] if len(topics) == 1 else f"{len(topics)} topics",
             described(tasks),
             enough,

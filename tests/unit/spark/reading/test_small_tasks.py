@@ -18,7 +18,8 @@ from scripted_reads import ScriptedLog, serve
 
 OPTIONS = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
 LINE = (
-    "a read of t has 200 tasks of about 40 records, and each task costs more than those: maxPartitions=8 would make 8"
+    "a read of t has 200 tasks of about 40 records. To start a task costs more than to read its records: "
+    "maxPartitions=8 would make 8 tasks."
 )
 
 

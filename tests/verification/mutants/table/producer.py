@@ -17,7 +17,7 @@ _NETWORK_CLIENT = "tests/unit/kafka/net/test_network_client.py::"
 _COORDINATORS = "tests/unit/kafka/producer/test_coordinators.py::"
 _THROTTLING = "tests/unit/kafka/producer/test_throttling.py::"
 _OUTAGE = "tests/unit/kafka/test_outage.py::"
-_COMMIT_MESSAGE = "tests/unit/spark/test_commit_message.py::"
+_COMMIT_MESSAGE = "tests/unit/spark/test_task_results.py::"
 _OUTAGES = "tests/unit/spark/test_outages.py::"
 
 PRODUCER: tuple[Mutant, ...] = (
@@ -149,11 +149,11 @@ PRODUCER: tuple[Mutant, ...] = (
            "tests/unit/spark/test_receipt_writer.py::test_at_least_once_logs_it_and_goes_on", within="leave_receipt"),
     Mutant("daemon: a process with threads forks workers", "docs/deploying.md: a process with threads must not fork",
            'len(os.listdir("/proc/self/task")) == 1', "True",
-           "tests/unit/spark/test_driver_python.py::test_with_a_thread_it_becomes_sparks_own_server", within="prepare"),
+           "tests/unit/spark/test_workers.py::test_with_a_thread_it_becomes_sparks_own_server", within="prepare"),
     Mutant("daemon: the allocator of Arrow starts a thread before the fork",
            "docs/deploying.md: a process with threads must not fork",
            'os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")', "None",
-           "tests/unit/spark/test_driver_python.py::test_it_forks_without_threads_connections_locks_and_generators_in_common",
+           "tests/unit/spark/test_workers.py::test_it_forks_without_threads_connections_locks_and_generators_in_common",
            within="prepare"),
     Mutant("kept producers have no upper count", "memory, connections and waits are bounded", "MOST", "100",
            f"{_CLIENT}test_a_few_producers_are_kept_and_the_least_recently_used_goes", within="put"),

@@ -130,7 +130,7 @@ SECURITY: tuple[Mutant, ...] = (
            f"{_CHAIN}test_a_principal_stays_the_same_for_the_life_of_a_process", within="BotocoreChain"),
     Mutant("a cluster's executors are given the driver's Python", "docs/deploying.md: other hosts may not have it",
            'str(spark.sparkContext.master).startswith("local")', "True",
-           "tests/unit/spark/test_driver_python.py::test_only_a_local_spark_is_given_the_running_python"),
+           "tests/unit/spark/test_workers.py::test_only_a_local_spark_is_given_the_running_python"),
     Mutant("modules of another source are taken for compiled", "Python runs what the archive's sources say",
            "$OPENED.read($NAME).startswith($HEADER)", "True",
            "tests/unit/cli/test_commands.py::test_what_is_of_another_python_or_of_another_source_is_not_taken_for_compiled",
