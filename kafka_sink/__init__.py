@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_sink.errors.failures import error_of
 from kafka_sink.kafka.config import VERSION as __version__
-from kafka_sink.spark.driver_python import warn_if_it_lacks_the_package
 from kafka_sink.spark.interceptors import Interceptor
+from kafka_sink.spark.session import warn_if_it_lacks_the_package
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient

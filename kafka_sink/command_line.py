@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TextIO
 
-from kafka_sink.text.quoting import json_line, quoted
-from kafka_sink.text.redaction import redacted
+from kafka_sink.errors.quoting import json_line, quoted
+from kafka_sink.errors.redaction import redacted
 
 MAX_LINE_CHARACTERS = 16_000
 # Names in one line.

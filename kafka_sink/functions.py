@@ -35,7 +35,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from kafka_sink.records.murmur import murmur2
+from kafka_sink.records.key_hashes import murmur2
 from kafka_sink.records.partitioner import POSITIVE_MASK
 
 ColumnOrName = Column | str

@@ -28,7 +28,7 @@ from kafka_sink.errors import KafkaSinkError
 from kafka_sink.errors.exhaustion import exhaustion_named
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import ClientConfig, ConsumerConfig
-from kafka_sink.kafka.outage import Outage
+from kafka_sink.kafka.waits import Outage
 from kafka_sink.options.cautions import warn_once
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _use(
             # Any exception, also an interrupt: the next user must not inherit unfinished work of this one.
             client.close()
             if isinstance(error, KafkaSinkError):
-                from kafka_sink.doctor.first_aid import look_at_hosts
+                from kafka_sink.doctor.writing import look_at_hosts
 
                 error.of_principal(config.security.principal)
                 look_at_hosts(error, config)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 
 from kafka_sink import errors
-from kafka_sink.cli.error_catalogue import by_section, example, raised
+from kafka_sink.cli.explain import by_section, example, raised
 from kafka_sink.errors import DataState, KafkaSinkError, WriteKind
+from kafka_sink.errors.base import words
 from kafka_sink.errors.reading import LossCause
-from kafka_sink.errors.wording import words
 
 _INTRODUCTION = """\
 Generated from `kafka_sink/errors/` by `make docs`. All errors are classes of `kafka_sink.errors`, in one tree. Errors

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from enum import Enum
 
 from kafka_sink.options.bounds import EARLIEST, LATEST, AtOffset
-from kafka_sink.options.kinds import MIB
-from kafka_sink.options.option import REQUIRED, Option, OptionTable, Section
+from kafka_sink.options.kinds import MIB, REQUIRED, Option, OptionTable, Section
 from kafka_sink.options.reading import READING
 from kafka_sink.options.table import WRITING
 

@@ -46,6 +46,7 @@ from kafka_sink.broker.errors import (
     JavaNotFound,
     JavaVersionUnsupported,
     LocalKafkaError,
+    writing_to,
 )
 from kafka_sink.broker.resolve import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
 from kafka_sink.broker.state import (
@@ -58,7 +59,6 @@ from kafka_sink.broker.state import (
     read_running,
     write_atomically,
 )
-from kafka_sink.broker.storage import writing_to
 from kafka_sink.command_line import add_json, examples_of, filled, parser_of, run_to_the_end, tell, tell_json
 
 OK = 0

@@ -27,7 +27,6 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from kafka_sink.broker import process, requests, resolve
-from kafka_sink.broker.class_archive import ClassArchive
 from kafka_sink.broker.errors import (
     BrokerDied,
     BrokerStartFailed,
@@ -37,14 +36,14 @@ from kafka_sink.broker.errors import (
     LocalClusterUnusable,
     LocalKafkaError,
     ToolFailed,
+    tells_of_full_disk,
+    writing_to,
 )
-from kafka_sink.broker.java import find_java
-from kafka_sink.broker.ports import free_ports
+from kafka_sink.broker.java import ClassArchive, find_java
 from kafka_sink.broker.process import LeashedProcess
 from kafka_sink.broker.resolve import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, Release
-from kafka_sink.broker.settings import Node, render_properties, server_settings
+from kafka_sink.broker.settings import Node, free_ports, render_properties, server_settings
 from kafka_sink.broker.state import CLUSTER_FILE, LOCK_FILE, ClusterIdentity, open_private, write_atomically
-from kafka_sink.broker.storage import tells_of_full_disk, writing_to
 from kafka_sink.errors.exhaustion import exhausted
 
 NODE_COUNTS = (1, 3)

@@ -27,9 +27,8 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from kafka_sink.broker import process
-from kafka_sink.broker.errors import DiskFull, DownloadFailed, IvyNotFound
+from kafka_sink.broker.errors import DiskFull, DownloadFailed, IvyNotFound, tells_of_full_disk, writing_to
 from kafka_sink.broker.settings import LOG4J2, RELOAD4J, Logging
-from kafka_sink.broker.storage import tells_of_full_disk, writing_to
 
 log = logging.getLogger(__name__)
 

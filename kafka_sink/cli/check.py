@@ -136,10 +136,9 @@ def examined_read(config: ReadConfig) -> Report:
 def _tasks(config: ReadConfig) -> Finding:
     """Plan the read, as Spark's driver would now. A stream's first micro-batch is planned, without its limits."""
     from kafka_sink.kept import lease_admin_client
-    from kafka_sink.spark.reading.divide import packed
+    from kafka_sink.spark.reading.divide import described, enough_tasks, packed
     from kafka_sink.spark.reading.filters import Wanted
     from kafka_sink.spark.reading.plan import plan
-    from kafka_sink.spark.reading.small_tasks import described, enough_tasks
 
     try:
         with of_read(), lease_admin_client(config.consumer) as client:
@@ -176,8 +175,7 @@ def from_executors(spark: SparkSession, config: ClientConfig) -> Report:
     The session's Python functions run the check. Return a warning if they cannot run: their Python may be another one
     than the writer's.
     """
-    from kafka_sink.spark.executors import examine_from_executors
-    from kafka_sink.spark.interpreters import telling
+    from kafka_sink.spark.interpreters import examine_from_executors, telling
 
     try:
         return examine_from_executors(spark, config)

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 
 from kafka_sink.command_line import add_json, add_options, needs_confluent_kafka, options_of, parser_of, say, tell_json
 from kafka_sink.errors import BrokersUnreachable, ConfigError, KafkaSinkError
+from kafka_sink.errors.quoting import json_line
 from kafka_sink.options.config import SinkConfig, sink_config
-from kafka_sink.text.quoting import json_line
 from kafka_sink.verification.checking import Record
 
 if TYPE_CHECKING:

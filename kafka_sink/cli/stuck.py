@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kafka_sink.cli import sources
 from kafka_sink.cli.checkpoint import Checkpoint, read_checkpoint, read_sources
-from kafka_sink.cli.source_progress import Log, SourceProgress, TopicProgress
+from kafka_sink.cli.sources import Log, SourceProgress, TopicProgress
 from kafka_sink.cli.transactions_text import lasted, named
 from kafka_sink.command_line import shown
 from kafka_sink.commit import open_transactions
@@ -20,13 +20,13 @@ from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import Names
 from kafka_sink.commit.open_transactions import Seen
 from kafka_sink.commit.runner import run
-from kafka_sink.doctor import worker_start
+from kafka_sink.doctor import interpreter
 from kafka_sink.doctor.report import Finding, Report, Status, Verdict, failed, ok, warning
 from kafka_sink.errors import KafkaSinkError
+from kafka_sink.errors.redaction import reason_for
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.config import SinkConfig
-from kafka_sink.text.redaction import reason_for
 
 # For the questions of one look.
 LOOK_MS = 8_000
@@ -34,7 +34,7 @@ LOOK_MS = 8_000
 HOT_TIMES, HOT_RECORDS = 4, 1_000
 # Which finding explains the most. Failures come before warnings.
 ORDER = (
-    worker_start.STEP, "checkpoint", "leaders", "sources", "data loss", "open transaction", "throttle", "hot partition",
+    interpreter.STEP, "checkpoint", "leaders", "sources", "data loss", "open transaction", "throttle", "hot partition",
     "lag", "micro-batch", "new records",
 )  # fmt: skip
 
@@ -52,7 +52,7 @@ class Look:
 
 def examine_stream(location: str, config: SinkConfig, wait_s: float, pause: Callable[[float], None]) -> Report:
     """Look at the stream with the checkpoint at `location`, twice, `wait_s` apart, and at a worker of Spark."""
-    worker = worker_start.look_at_worker()
+    worker = interpreter.look_at_worker()
     try:
         with closing(AdminClient(config.producer)) as client:
             before = _look(client, location, config)

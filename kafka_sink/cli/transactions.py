@@ -46,9 +46,16 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from kafka_sink.cli import sources
-from kafka_sink.cli.checkpoint import Checkpoint, compared, read_checkpoint, read_sources
-from kafka_sink.cli.last_receipt import last_receipt, receipt_document, tell_receipt
-from kafka_sink.cli.source_progress import SourceProgress, source_document
+from kafka_sink.cli.checkpoint import (
+    Checkpoint,
+    compared,
+    last_receipt,
+    read_checkpoint,
+    read_sources,
+    receipt_document,
+    tell_receipt,
+)
+from kafka_sink.cli.sources import SourceProgress, source_document
 from kafka_sink.cli.transactions_text import (
     named,
     since,
@@ -99,13 +106,13 @@ from kafka_sink.errors import (
     TransactionRefused,
     UnreadableState,
 )
+from kafka_sink.errors.redaction import reason_for
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.protocol.transaction_needs import EXACTLY_ONCE
 from kafka_sink.options.cautions import warn_once
 from kafka_sink.options.config import SinkConfig, sink_config
-from kafka_sink.text.redaction import reason_for
 
 OK, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
 

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from kafka_sink.cli import sources
-from kafka_sink.cli.source_progress import SourceProgress
+from kafka_sink.cli.sources import SourceProgress
 from kafka_sink.command_line import shown, tell, terminal_width
 from kafka_sink.commit.handover import command
 from kafka_sink.commit.hanging import Hanging
 from kafka_sink.commit.markers import Marker
 from kafka_sink.commit.open_transactions import COMMITTED, OpenTransaction, Seen, SinkTransactions
+from kafka_sink.doctor.report import table
+from kafka_sink.errors.quoting import quoted
 from kafka_sink.kafka.clock import wall_clock_ms
-from kafka_sink.kafka.protocol.apis.describe_transactions import TransactionDescription
+from kafka_sink.kafka.protocol.apis.transaction_state import TransactionDescription
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.kinds import is_prefix
-from kafka_sink.text.quoting import quoted
-from kafka_sink.text.table import table
 
 
 def tell_refused(seen: Seen) -> None:

@@ -53,8 +53,8 @@ from kafka_sink.command_line import (
     tell_json,
 )
 from kafka_sink.errors import ConfigError, KafkaSinkError
+from kafka_sink.errors.redaction import reason_for, redacted
 from kafka_sink.options.config import SinkConfig, sink_config
-from kafka_sink.text.redaction import reason_for, redacted
 from kafka_sink.verification.checking import WRONG, Finding, Log, Record, Verdict, all_absent, check
 from kafka_sink.verification.receipt_file import filesystem_of
 from kafka_sink.verification.receipts import Receipts, Run

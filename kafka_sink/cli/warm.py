@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kafka_sink.command_line import parser_of, say, tell
-from kafka_sink.doctor.pyspark_archives import compile_archive, own_archives, strip_archive
+from kafka_sink.doctor.interpreter import compile_archive, own_archives, strip_archive
 
 OK, NOT_DONE = 0, 1
 

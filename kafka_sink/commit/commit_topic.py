@@ -7,8 +7,8 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.topics import create_request, not_taken, reason_of, will_be_there
 from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.new_topic import NewTopic
-from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsResponse
 from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
+from kafka_sink.kafka.protocol.apis.topics import CreateTopicsResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.options.config import COMMIT_TOPIC_PARTITIONS, commit_topic_command
 

@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
+from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind
 
 
 @dataclass(frozen=True, slots=True)

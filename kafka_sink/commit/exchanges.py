@@ -19,18 +19,24 @@ from kafka_sink.commit.effects import PAUSES_MS, Pause, Steps, ToCoordinator
 from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import NO_OFFSET, Decision, Ids, Marker
 from kafka_sink.errors import AttemptFenced, DriverFenced, TransactionRefused
-from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
-from kafka_sink.kafka.protocol.apis.describe_transactions import (
+from kafka_sink.kafka.protocol.apis.groups import (
+    CoordinatorKind,
+    GroupOffset,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from kafka_sink.kafka.protocol.apis.transaction_state import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TransactionDescription,
 )
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
-from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
-from kafka_sink.kafka.protocol.apis.offset_fetch import GroupOffset, OffsetFetchRequest, OffsetFetchResponse
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
+from kafka_sink.kafka.protocol.apis.transactions import (
+    AddOffsetsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+)
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
 
 # Partitions of the commit topic: the first for offsets of markers and decisions, the second for barriers.

@@ -19,8 +19,7 @@ from kafka_sink.commit.effects import Steps, ToCoordinator
 from kafka_sink.commit.exchanges import check_answer, read_decision
 from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import Ids
-from kafka_sink.kafka.protocol.apis.delete_groups import DeleteGroupsRequest
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
+from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind, DeleteGroupsRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 

@@ -17,12 +17,12 @@ from kafka_sink.commit.exchanges import check_generation
 from kafka_sink.commit.handover import Sink, SlotPrepared, command
 from kafka_sink.commit.markers import Ids
 from kafka_sink.errors import AbortedRowsOpen, HangingTransaction, PreparedRowsGone, VerificationRefused
-from kafka_sink.kafka.protocol.apis.describe_producers import (
+from kafka_sink.kafka.protocol.apis.transaction_state import (
     ActiveProducer,
     DescribeProducersRequest,
     DescribeProducersResponse,
 )
-from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
+from kafka_sink.kafka.protocol.apis.transactions import WriteTxnMarkersRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 

@@ -41,9 +41,12 @@ from kafka_sink.commit.handover import Sink, command
 from kafka_sink.commit.hanging import Hanging, write_commit_markers
 from kafka_sink.commit.markers import Decision, Ids, Marker
 from kafka_sink.errors import DecisionPending, TransactionRefused
-from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
-from kafka_sink.kafka.protocol.apis.describe_transactions import TransactionDescription
-from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from kafka_sink.kafka.protocol.apis.transaction_state import (
+    DescribeProducersRequest,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionDescription,
+)
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 

@@ -11,7 +11,7 @@ from typing import Any
 from kafka_sink.commit.hanging import Hanging
 from kafka_sink.commit.markers import Ids
 from kafka_sink.commit.open_transactions import OpenTransaction, SinkTransactions
-from kafka_sink.kafka.protocol.apis.describe_transactions import TransactionDescription
+from kafka_sink.kafka.protocol.apis.transaction_state import TransactionDescription
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 NO_LEADER = "NO_LEADER"

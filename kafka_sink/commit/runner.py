@@ -19,8 +19,8 @@ from kafka_sink.commit.effects import (
 )
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.protocol.api import PartitionResult
-from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest, DescribeProducersResponse
-from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from kafka_sink.kafka.protocol.apis.transaction_state import DescribeProducersRequest, DescribeProducersResponse
+from kafka_sink.kafka.protocol.apis.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 

@@ -7,7 +7,7 @@
 In a local folder the name depends on the query id and not on the path. A relative path "checkpoint" in two applications
 means two queries. One folder is the same query under any spelling of its path, and after a move. The name never
 changes: `pykafka.json` next to `metadata` keeps it, and is valid while `metadata` has the same query id. Earlier builds
-named every stream by the hash: such a stream keeps its name (`spark/stream_naming.py`).
+named every stream by the hash: such a stream keeps its name (`spark/exactly_once/stream_state.py`).
 
 Elsewhere the spelling of the option decides. The planning process has no Spark to read the file with. Another library
 might read the file at one start and not at the next. Then the name would change, and rows would be written twice.
@@ -25,7 +25,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_sink.errors import CheckpointUnusable
+from kafka_sink.commit.effects import Steps
+from kafka_sink.commit.exchanges import described, read_decision
+from kafka_sink.commit.handover import Sink
+from kafka_sink.errors import CheckpointUnusable, TransactionRefused
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
 
 # Prefix of names that pykafka derives. Names that users set need no prefix.
 DERIVED = "pykafka-"
@@ -120,3 +124,35 @@ class LocalCheckpoint:
 def _reason(error: Exception) -> str:
     """Return the reason without any text of the file."""
     return error.strerror or type(error).__name__ if isinstance(error, OSError) else "it is not what was written there"
+
+
+# --- names of earlier builds ------------------------------------------------------------------------------------------
+# Finds out if a query without a stored name started under the name that earlier builds gave it.
+#
+# This runs once in the life of a query, before the first plan. Another query may use that name now, so the check fences
+# nothing and writes nothing that the other query can see. It uses a barrier (`exchanges`) only if the sink exists. For
+# a new query the check takes two requests.
+
+# Denied too, but these ACLs do not name a transactional id, group or topic.
+_OTHER_ACLS = frozenset({ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED})
+
+
+def began_as(sink: Sink, query_id: str) -> Steps[bool]:
+    """Return True if `sink` belongs to the query. Raises TransactionRefused, UnreadableState.
+
+    It does if the last decision is the query's. It may also belong to the query if the sink exists without a decision.
+    """
+    try:
+        decision = yield from read_decision(sink)
+        if decision is not None and decision.query_id == query_id:
+            return True
+        (driver,) = yield from described(sink, [sink.names.driver])
+        if driver.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return False
+        decision = yield from read_decision(sink, barrier=f"name {query_id}")
+    except TransactionRefused as refused:
+        # A principal that may not read there has never written there.
+        if meaning(refused.code).denied and refused.code not in _OTHER_ACLS:
+            return False
+        raise
+    return decision is None or decision.is_nothing or decision.query_id == query_id

@@ -67,9 +67,8 @@ from kafka_sink.errors import (
     TransactionTimedOut,
     UnreadableState,
 )
-from kafka_sink.kafka.protocol.apis.describe_transactions import TransactionDescription
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnResponse
-from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest
+from kafka_sink.kafka.protocol.apis.transaction_state import ListTransactionsRequest, TransactionDescription
+from kafka_sink.kafka.protocol.apis.transactions import EndTxnResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 

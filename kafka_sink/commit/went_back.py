@@ -20,8 +20,7 @@ from kafka_sink.commit.exchanges import check_generation, described, end_txn, re
 from kafka_sink.commit.handover import Facts, Sink
 from kafka_sink.commit.markers import Decision, Ids
 from kafka_sink.errors import StateWentBack
-from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersResponse
-from kafka_sink.kafka.protocol.apis.describe_transactions import TransactionDescription
+from kafka_sink.kafka.protocol.apis.transaction_state import DescribeProducersResponse, TransactionDescription
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 _COMMITTED = ("PrepareCommit", "CompleteCommit")

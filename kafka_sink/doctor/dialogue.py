@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from kafka_sink.doctor import reaching
 from kafka_sink.doctor.reaching import Attempt, Failure
 from kafka_sink.errors import ConfigError, ProtocolError, TokenUnavailable
+from kafka_sink.kafka.clock import within
 from kafka_sink.kafka.config import VERSION, ClientConfig
-from kafka_sink.kafka.deadline import within
 from kafka_sink.kafka.net.resolver import resolve
 from kafka_sink.kafka.net.tls import HUNG_UP, explain
 from kafka_sink.kafka.net.transport import Address
-from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest
+from kafka_sink.kafka.protocol.apis.handshake import ApiVersionsRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
 from kafka_sink.kafka.protocol.connection import Connection, State

@@ -10,30 +10,135 @@ make the findings. This module sends the requests.
 from __future__ import annotations
 
 import contextlib
+import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from kafka_sink.doctor import judging, service
+from kafka_sink.doctor import judging
 from kafka_sink.doctor.dialogue import Dialogue, NoAnswer, NotTaken, dial
 from kafka_sink.doctor.reaching import Attempt, address_text, advertised, dispensable, host_verdicts
-from kafka_sink.doctor.report import DRIVER, Finding, Report, Verdict, failed, skipped
-from kafka_sink.doctor.steps import HOST_STEPS, STEPS, because_of
-from kafka_sink.kafka.config import ClientConfig
-from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.protocol.apis.describe_groups import DescribeGroupRequest, DescribeGroupResponse
+from kafka_sink.doctor.report import (
+    DRIVER,
+    HOST_STEPS,
+    STEPS,
+    Finding,
+    Report,
+    Verdict,
+    because_of,
+    failed,
+    ok,
+    skipped,
+)
+from kafka_sink.kafka.config import ClientConfig, IsolationLevel
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest
-from kafka_sink.kafka.protocol.apis.find_coordinator import (
+from kafka_sink.kafka.protocol.apis.groups import (
     CoordinatorKind,
+    DescribeGroupRequest,
+    DescribeGroupResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
 from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest, MetadataResponse, TopicMetadata
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
+from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE, READING, Guarantee, lacking
 from kafka_sink.kafka.protocol.requests import Request
+from kafka_sink.kafka.protocol.transaction_needs import EXACTLY_ONCE
+
+# --- what answers -----------------------------------------------------------------------------------------------------
+# What answers: the service that the addresses and the cluster id point to, and the release of Kafka that the requests
+# fit, and whether it takes what each guarantee needs.
+#
+# A service is recognised by its names, never by its behaviour, and a release only from below: a broker that takes a
+# request is at least as new as the request. So both are "seems", for a person who reads a report.
+#
+# Pure. Source of the table of releases: the versions that brokers of these releases told, and the KIPs.
+
+# API key -> (lowest, highest) version.
+Ranges = Mapping[int, tuple[int, int]]
+
+# Ends of host names.
+_HOSTS: tuple[tuple[str, str], ...] = (
+    (r"\.confluent\.cloud", "Confluent Cloud"),
+    (r"\.kafka-serverless\.[a-z0-9-]+\.amazonaws\.com(\.cn)?", "Amazon MSK Serverless"),
+    (r"\.kafka\.[a-z0-9-]+\.amazonaws\.com(\.cn)?", "Amazon MSK"),
+    (r"\.servicebus\.(windows\.net|chinacloudapi\.cn|usgovcloudapi\.net)", "Azure Event Hubs"),
+    (r"\.aivencloud\.com", "Aiven"),
+    (r"\.warpstream\.com", "WarpStream"),
+    (r"\.cloud\.redpanda\.com", "Redpanda Cloud"),
+)
+# Redpanda marks its cluster ids, "so that callers can identify which Kafka implementation they're talking to"
+# (src/v/kafka/server/handlers/metadata.cc).
+_CLUSTER_IDS: tuple[tuple[str, str], ...] = (("redpanda.", "Redpanda"),)
+
+_PRODUCE, _API_VERSIONS, _END_TXN, _DESCRIBE_PRODUCERS, _LIST_TRANSACTIONS = 0, 18, 26, 61, 66
+# The first release of Apache Kafka that takes this version of this request, newest first.
+_RELEASES: tuple[tuple[str, int, int], ...] = (
+    ("4.4", _API_VERSIONS, 5),
+    ("4.1", _LIST_TRANSACTIONS, 2),  # KIP-1152
+    ("4.0", _END_TXN, 5),  # KIP-890
+    ("3.8", _LIST_TRANSACTIONS, 1),  # KIP-994
+    ("3.0", _LIST_TRANSACTIONS, 0),  # KIP-664
+    ("2.8", _DESCRIBE_PRODUCERS, 0),  # KIP-664
+    ("2.4", _API_VERSIONS, 3),  # KIP-511
+    ("2.1", _PRODUCE, 7),  # KIP-110
+)
+
+
+def service(hosts: Collection[str], cluster_id: str | None, ranges: Ranges) -> Finding:
+    """Tell what the cluster seems to be. `hosts`: of bootstrap servers and brokers. `ranges`: of any broker."""
+    named = [name for pattern, name in _HOSTS if any(re.search(f"{pattern}$", host.lower()) for host in hosts)]
+    named += [name for prefix, name in _CLUSTER_IDS if (cluster_id or "").startswith(prefix)]
+    release = next((of for of, key, version in _RELEASES if ranges.get(key, (0, -1))[1] >= version), "")
+    speaks = (
+        f"takes requests as Apache Kafka {release} or later does" if release else "takes fewer requests than Kafka 2.1"
+    )
+    return ok(f"{named[0]}, by its names; it {speaks}" if named else speaks)
+
+
+def at_least_once(brokers: Mapping[str, Ranges], *, is_idempotent: bool) -> Finding:
+    """Judge each broker, by its name. `is_idempotent`: the write numbers its batches."""
+    needed = (AT_LEAST_ONCE, IDEMPOTENCE) if is_idempotent else (AT_LEAST_ONCE,)
+    if missing := _missing(brokers, needed):
+        remedy = "write to brokers of Kafka 2.1 or later"
+        if not _missing(brokers, (AT_LEAST_ONCE,)):
+            remedy = "set kafka.enable.idempotence=false; a retry may then double rows"
+        return failed(missing, remedy)
+    return ok("every broker takes all that it needs")
+
+
+def exactly_once(brokers: Mapping[str, Ranges], *, is_wanted: bool) -> Finding:
+    """Judge each broker, by its name. `is_wanted`: the write is exactly-once."""
+    missing = _missing(brokers, (EXACTLY_ONCE,))
+    if missing and not is_wanted:
+        return skipped(f"not asked for; {missing}")
+    if missing:
+        return failed(missing, "write with deliveryGuarantee=at-least-once, or to brokers of Kafka 3.0 or later")
+    return ok("every broker takes all that it needs")
+
+
+def reading(brokers: Mapping[str, Ranges]) -> Finding:
+    """Judge each broker, by its name."""
+    if missing := _missing(brokers, (READING,)):
+        return failed(missing, "read from brokers of Kafka 2.3 or later")
+    return ok("every broker takes all that it needs")
+
+
+def _missing(brokers: Mapping[str, Ranges], needed: Collection[Guarantee]) -> str:
+    """Return what brokers lack, in words: brokers that lack the same share a sentence. Empty if nothing is missing."""
+    lackers: dict[tuple[str, ...], list[str]] = {}
+    for broker, ranges in brokers.items():
+        if missing := tuple(each for guarantee in needed for each in lacking(ranges, guarantee)):
+            lackers.setdefault(missing, []).append(broker)
+    return ". ".join(
+        f"{', '.join(who)} lack{'s' if len(who) == 1 else ''} {'; '.join(what)}" for what, who in lackers.items()
+    )
+
+
+# --- engine -----------------------------------------------------------------------------------------------------------
 
 # Hosts that the doctor connects to in parallel.
 AT_ONCE = 16
@@ -174,7 +279,7 @@ class Examination:
         assert bootstrap is not None and bootstrap.cluster is not None, "the step of the cluster needs it"
         hosts = {host for host, _ in self._client.bootstrap_servers}
         hosts |= {broker.host for broker in bootstrap.cluster.brokers}
-        return service.service(hosts, bootstrap.cluster.cluster_id, bootstrap.ranges)
+        return service(hosts, bootstrap.cluster.cluster_id, bootstrap.ranges)
 
     def look_at_throttles(self) -> None:
         """Add a verdict for each broker that throttled the requests of the steps before."""
@@ -189,7 +294,7 @@ class Examination:
                 finding = judging.throttled(dialogue.throttle_time_ms, self._client)
                 self.verdicts.append(Verdict("throttle", where, finding))
 
-    def ranges(self) -> Mapping[str, service.Ranges]:
+    def ranges(self) -> Mapping[str, Ranges]:
         """What each broker that was reached takes, or a bootstrap server where none was."""
         reached = {f"broker {node_id}": dialogue.ranges for node_id, dialogue in self._hosts.brokers.items()}
         assert self._hosts.bootstrap is not None, "the step of the cluster needs it"

@@ -24,10 +24,9 @@ from kafka_sink.doctor.report import Finding, Status, failed, ok, skipped, warni
 from kafka_sink.errors import named_principal
 from kafka_sink.kafka.config import ClientConfig, ProducerConfig
 from kafka_sink.kafka.new_topic import NewTopic
-from kafka_sink.kafka.protocol.acl_operation import AclOperation, allows
-from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsResponse
-from kafka_sink.kafka.protocol.apis.describe_configs import TopicConfigs, number_in
+from kafka_sink.kafka.protocol.api import AclOperation, allows
 from kafka_sink.kafka.protocol.apis.metadata import MetadataResponse, PartitionMetadata, TopicMetadata
+from kafka_sink.kafka.protocol.apis.topics import CreateTopicsResponse, TopicConfigs, number_in
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.options.config import (
     COMMIT_TOPIC_PARTITIONS,

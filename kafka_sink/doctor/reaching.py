@@ -17,15 +17,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kafka_sink.doctor.report import Finding, Status, Verdict, failed, ok, skipped, warning
-from kafka_sink.doctor.steps import HOST_STEPS
+from kafka_sink.doctor.report import HOST_STEPS, Finding, Status, Verdict, failed, ok, skipped, warning
 from kafka_sink.errors import ProtocolError, SaslRefused, TlsExpected, TokenUnavailable
+from kafka_sink.errors.quoting import MAX_HOST_CHARACTERS, quoted
 from kafka_sink.kafka.config import SecurityConfig
-from kafka_sink.kafka.jaas_kerberos import PRINCIPAL
+from kafka_sink.kafka.jaas import PRINCIPAL
 from kafka_sink.kafka.net.transport import TlsFailure
-from kafka_sink.kafka.protocol.gssapi import NO_ANSWER_OF_KDC
+from kafka_sink.kafka.protocol.sasl import NO_ANSWER_OF_KDC
 from kafka_sink.options.cautions import Caution, sasl_caution, tls_caution
-from kafka_sink.text.quoting import MAX_HOST_CHARACTERS, quoted
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kafka_sink.doctor import judging, service
+from kafka_sink.doctor import engine, judging
 from kafka_sink.doctor.engine import Examination, Hosts, reached
 from kafka_sink.doctor.report import Finding, Report, failed, ok
-from kafka_sink.kafka.protocol.acl_operation import AclOperation
+from kafka_sink.kafka.protocol.api import AclOperation
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse, TopicMetadata
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.options.reading import ReadConfig
@@ -37,7 +37,7 @@ class _ReadExamination(Examination):
     def take_all(self) -> None:
         self.take("cluster", "cluster", self.look_at_cluster)
         self.take("service", "cluster", self.look_at_service)
-        self.take("reading", "cluster", lambda: service.reading(self.ranges()))
+        self.take("reading", "cluster", lambda: engine.reading(self.ranges()))
         if self._config.subscribe_pattern is not None:
             self.take("topic", "subscribePattern", self._matching)
         elif self._config.subscribe is not None:

@@ -13,25 +13,33 @@ from __future__ import annotations
 import uuid
 from typing import cast
 
-from kafka_sink.doctor import judging, service
+from kafka_sink.doctor import engine, judging
 from kafka_sink.doctor.dialogue import NotTaken
 from kafka_sink.doctor.engine import Examination, Hosts, NotMade, NotReached, is_too_early, reached, tries
 from kafka_sink.doctor.report import Finding, Report, Status, Verdict, skipped
+from kafka_sink.errors import BrokersUnreachable, KafkaSinkError, WorkerExhausted
+from kafka_sink.errors.exhaustion import exhaustion_named
+from kafka_sink.errors.quoting import shell_command
 from kafka_sink.kafka.admin.topics import create_request, is_busy, not_taken
+from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.new_topic import NewTopic
-from kafka_sink.kafka.protocol.acl_operation import AclOperation
-from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsResponse
-from kafka_sink.kafka.protocol.apis.describe_configs import (
+from kafka_sink.kafka.protocol.api import AclOperation
+from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind
+from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
+from kafka_sink.kafka.protocol.apis.topics import (
+    CreateTopicsResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
     TopicConfigs,
     TopicConfigsRequest,
     TopicConfigsResponse,
 )
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
+from kafka_sink.kafka.protocol.apis.transactions import (
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.options.config import COMMIT_TOPIC_PARTITIONS, EXACTLY_ONCE, SinkConfig
 
@@ -103,10 +111,10 @@ class _WriteExamination(Examination):
         return self._topic
 
     def _at_least_once(self) -> Finding:
-        return service.at_least_once(self.ranges(), is_idempotent=self._config.producer.enable_idempotence)
+        return engine.at_least_once(self.ranges(), is_idempotent=self._config.producer.enable_idempotence)
 
     def _exactly_once(self) -> Finding:
-        return service.exactly_once(self.ranges(), is_wanted=self._config.delivery_guarantee == EXACTLY_ONCE)
+        return engine.exactly_once(self.ranges(), is_wanted=self._config.delivery_guarantee == EXACTLY_ONCE)
 
     # --- the topic ----------------------------------------------------------------------------------------------------
 
@@ -229,3 +237,42 @@ class _WriteExamination(Examination):
             assert isinstance(response, DescribeConfigsResponse)
             return response.value
         return None
+
+
+# --- first aid --------------------------------------------------------------------------------------------------------
+# The automatic examination of a write that cannot reach its brokers.
+#
+# The failed process runs the steps of `pykafka check`, and adds the failing step to the error. This takes some seconds
+# more, after `kafka.max.block.ms` has passed. A write that works does not even import the doctor.
+
+CHECK = "pykafka check"
+
+
+def look_at_hosts(error: KafkaSinkError, config: ClientConfig) -> None:
+    """Add the failing step to a BrokersUnreachable error. Other errors are not changed."""
+    if not isinstance(error, BrokersUnreachable):
+        return
+    from kafka_sink.doctor.engine import examine_hosts, first_failure
+
+    try:
+        with exhaustion_named():
+            verdict = first_failure(examine_hosts(config))
+    except WorkerExhausted:
+        # A lack of memory or files in the examination must not hide the original error.
+        return
+    if verdict is not None:
+        error.examined(
+            step=verdict.step,
+            where=verdict.where,
+            found=verdict.finding.found,
+            remedy=verdict.finding.remedy,
+            command=f"All steps, one by one: {command(config)}.",
+        )
+
+
+def command(config: ClientConfig) -> str:
+    """Return the command that takes the same steps, in backticks. It contains no secret options."""
+    said = shell_command(CHECK, {"--bootstrap-servers": config.bootstrap_servers_text})
+    if config.security.security_protocol == "PLAINTEXT":
+        return f"`{said}`"
+    return f"`{said} --preset FILE`, where FILE has the write's kafka.security, kafka.ssl and kafka.sasl options"

@@ -132,7 +132,7 @@ comes from a table in `wording.py`.
 
 from __future__ import annotations
 
-from kafka_sink.errors.base import Explanation, KafkaSinkError, Parts, named_principal
+from kafka_sink.errors.base import DataState, Explanation, KafkaSinkError, Parts, WriteKind, named_principal
 from kafka_sink.errors.cluster import (
     AuthenticationFailed,
     BrokersUnreachable,
@@ -152,16 +152,6 @@ from kafka_sink.errors.cluster import (
     TopicAuthorizationFailed,
     TopicNotCreated,
     TopicNotFound,
-)
-from kafka_sink.errors.columns import (
-    ColumnNotInSchema,
-    ColumnTypeMismatch,
-    DuplicateColumn,
-    MissingColumn,
-    NameNotAllowed,
-    SchemaError,
-    TypeNotMapped,
-    UnexpectedColumn,
 )
 from kafka_sink.errors.delivery import (
     AcknowledgedRowsGone,
@@ -188,27 +178,25 @@ from kafka_sink.errors.options import (
     RefusedOption,
     UnknownOption,
 )
-from kafka_sink.errors.read_plan import (
-    ColumnNotRead,
-    NoRecordSince,
-    OffsetNotWritten,
-    PartitionToReadMissing,
-    TopicToReadMissing,
-)
 from kafka_sink.errors.reading import (
     BatchOverLimit,
+    ColumnNotRead,
     FetchRefused,
     GroupCommitFailed,
     LogBroken,
     LossCause,
     MessageFormatTooOld,
+    NoRecordSince,
+    OffsetNotWritten,
     OffsetsLost,
+    PartitionToReadMissing,
     PlanNotNoted,
     PlanReused,
     ReadError,
     ReadStalled,
     RecordsCorrupt,
     TimestampNotReadable,
+    TopicToReadMissing,
 )
 from kafka_sink.errors.registry import (
     RegistryAnswerUnusable,
@@ -222,15 +210,23 @@ from kafka_sink.errors.registry import (
 )
 from kafka_sink.errors.rows import (
     BadRow,
+    ColumnNotInSchema,
+    ColumnTypeMismatch,
     DeadLetterTopicNamed,
+    DuplicateColumn,
     HeaderKeyNotUtf8,
     HeaderKeyNull,
+    MissingColumn,
+    NameNotAllowed,
     PartitionOutOfRange,
     RecordTooLarge,
+    SchemaError,
     TimestampOutOfRange,
     TooManyBadRows,
     TopicNameInvalid,
     TopicNull,
+    TypeNotMapped,
+    UnexpectedColumn,
     ValueNotInSchema,
 )
 from kafka_sink.errors.spark import (
@@ -275,7 +271,6 @@ from kafka_sink.errors.transactions import (
     WrittenOtherwise,
     advice_on_refusal,
 )
-from kafka_sink.errors.wording import DataState, WriteKind
 
 __all__ = [
     "REFUSALS", "AbortedRowsOpen", "AcknowledgedRowsGone", "AnotherCheckpoint", "ApisMissing", "AttemptFenced",

@@ -4,11 +4,178 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from enum import Enum
 from inspect import Parameter, Signature
 from typing import Any, NamedTuple, Self, dataclass_transform
 
-from kafka_sink.errors.wording import DataState, WriteKind, state_of, words
-from kafka_sink.text.quoting import escaped, quoted, quoted_tail
+from kafka_sink.errors.quoting import escaped, quoted, quoted_tail
+
+# --- what an error means for the data ---------------------------------------------------------------------------------
+# The texts that say what an error means for the data: a table by the state of the data and the kind of write.
+
+
+class WriteKind(Enum):
+    """The way in which a failed write, or a read, runs again. Exactly-once recognizes a write only if it runs under the
+    same name."""
+
+    STREAM = "the same micro-batch, when the query restarts"
+    VERSION = "the same txnAppId and txnVersion, when its user runs the batch write again"
+    BATCH = "another write, with another name"
+    READ = "the same range of offsets, when Spark runs the task again"
+
+
+class DataState(Enum):
+    """The state of the rows of a failed write. The values are the names in docs/errors.md."""
+
+    NO_DATA = "No data"
+    NOTHING_SENT = "Nothing sent"
+    SENT_AGAIN = "Sent again"
+    WRITTEN = "Written"
+    NOTHING_VISIBLE = "Nothing visible"
+    RUN_STOPPED = "Run stopped"
+    STAYS_INVISIBLE = "Stays invisible"
+    OUTCOME_UNKNOWN = "Outcome unknown"
+    DECIDED = "Decided"
+    PARTLY_VISIBLE = "Partly visible"
+    NOT_RECORDED = "Not recorded"
+    NOT_BEGUN = "Not begun"
+    NOT_PROVEN = "Not proven"
+    NOT_READ = "Not read"
+    GONE = "Gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """`rerun`: how to run the write again. It depends on the kind of write, which the error's own advice cannot
+    know."""
+
+    data: str
+    rerun: str = ""
+
+
+def state_of(state: DataState, kind: WriteKind | None, *, is_committing: bool) -> DataState:
+    """Return the state that is true for this kind of write.
+
+    `kind`: None outside a transaction. `is_committing`: some of the rows may be visible.
+    """
+    if kind is WriteKind.READ:
+        return state if state in (DataState.NO_DATA, DataState.GONE) else DataState.NOT_READ
+    match state:
+        case DataState.SENT_AGAIN if kind is not None:
+            return DataState.OUTCOME_UNKNOWN if is_committing else DataState.NOTHING_VISIBLE
+        case DataState.OUTCOME_UNKNOWN if kind is WriteKind.BATCH and not is_committing:
+            # Before the commit nothing is decided, and no earlier write had this name.
+            return DataState.NOTHING_VISIBLE
+        case DataState.NOT_RECORDED if kind is not None and not is_committing:
+            # This run was checking for hanging transactions of the run before, and has not begun itself.
+            return DataState.NOT_BEGUN
+    return state
+
+
+def words(state: DataState, kind: WriteKind | None, repair: str = "") -> Words:
+    """Return the texts for a state. `repair`: the command that finishes a batch write without txnAppId."""
+    found = _WORDS[state] if kind is None else _OF_KIND.get((state, kind), _WORDS[state])
+    return Words(found.data, found.rerun.replace("{repair}", repair))
+
+
+_INVISIBLE = (
+    "Nothing is lost: no row of this attempt is visible to read_committed readers, and none becomes visible later"
+)
+_UNKNOWN = "Whether the last request was carried out is unknown. Nothing is lost:"
+_UNTIL_THE_NEXT_RUN = (
+    f"{_UNKNOWN} transactions that are open stay invisible to read_committed readers until the next run of the write "
+    "ends them."
+)
+_NEVER_SEEN = "No row of this run becomes visible."
+_NOT_WRITTEN = "No row is lost, and none of this run was written."
+_RESTART = "Restart the query if it has stopped."
+_IF_THE_JOB_FAILS = "Spark runs a failed task again; if the job fails, run the write again"
+
+_WORDS = {
+    DataState.NO_DATA: Words(""),
+    DataState.NOTHING_SENT: Words("No row of this write was sent."),
+    DataState.SENT_AGAIN: Words(
+        "The write fails, so Spark does not record it as done. Acknowledged rows are in the topic, others may be "
+        "missing until the write runs again. Spark runs a failed task again, and a restarted query runs its "
+        "micro-batch again; run a failed batch write again yourself. Then all its rows are sent again. Nothing is "
+        "lost, and those that are in the topic now will be in the topic twice."
+    ),
+    DataState.WRITTEN: Words(
+        "Nothing is lost: all other rows of the write are in Kafka, and its dead letters. But for Spark it has failed, "
+        "and when it runs again they will be there twice."
+    ),
+    DataState.NOTHING_VISIBLE: Words(f"{_INVISIBLE}; the micro-batch runs again and is written once.", _RESTART),
+    DataState.RUN_STOPPED: Words("No row of this run becomes visible, and the query's offsets do not advance."),
+    DataState.STAYS_INVISIBLE: Words(
+        "Nothing is lost: rows that were not committed before stay invisible to read_committed readers."
+    ),
+    DataState.OUTCOME_UNKNOWN: Words(_UNTIL_THE_NEXT_RUN, "Then run again."),
+    DataState.DECIDED: Words(
+        "Nothing is lost; the next start of the query, or of the write under its txnAppId, commits them."
+    ),
+    DataState.PARTLY_VISIBLE: Words(
+        "Spark does not record the micro-batch. Nothing is lost.",
+        "Restart the query: that commits the slots that still can be committed, and writes the missing slots again if "
+        "their rows are the same.",
+    ),
+    DataState.NOT_RECORDED: Words(
+        "No row is lost; Spark does not record the micro-batch, and its replay writes nothing again."
+    ),
+    DataState.NOT_BEGUN: Words(_NOT_WRITTEN, "Once that is fixed, run the write again."),
+    DataState.NOT_READ: Words(
+        "Nothing is lost: the records stay in Kafka. No row is left out silently: the read fails instead.",
+        "Then run the query again.",
+    ),
+    DataState.GONE: Words("Records are missing. No row is left out silently: the query fails instead."),
+    DataState.NOT_PROVEN: Words("Nothing is lost, but the rows that were not read are not verified."),
+}
+# These texts replace those of `_WORDS` for a kind of write.
+_OF_KIND = {
+    (DataState.OUTCOME_UNKNOWN, WriteKind.STREAM): Words(_UNTIL_THE_NEXT_RUN, _RESTART),
+    (DataState.NOT_BEGUN, WriteKind.STREAM): Words(_NOT_WRITTEN, "Once that is fixed, restart the query."),
+    (DataState.NOTHING_VISIBLE, WriteKind.VERSION): Words(
+        f"{_INVISIBLE}.", f"{_IF_THE_JOB_FAILS} with the same txnAppId and txnVersion: it is written once."
+    ),
+    (DataState.NOTHING_VISIBLE, WriteKind.BATCH): Words(
+        f"{_INVISIBLE}.", f"{_IF_THE_JOB_FAILS}: nothing of this one will be in the topic twice."
+    ),
+    (DataState.RUN_STOPPED, WriteKind.VERSION): Words(_NEVER_SEEN),
+    (DataState.RUN_STOPPED, WriteKind.BATCH): Words(_NEVER_SEEN),
+    (DataState.OUTCOME_UNKNOWN, WriteKind.VERSION): Words(
+        _UNTIL_THE_NEXT_RUN, "Run the write again with the same txnAppId and txnVersion: it is written once."
+    ),
+    (DataState.OUTCOME_UNKNOWN, WriteKind.BATCH): Words(
+        f"{_UNKNOWN} the write is visible to read_committed readers, or can be made visible, or no row of it is.",
+        "Do not run the write again before you know: that would be another write. This command finishes the write if "
+        "it was decided, and reports if it was not: `{repair}`.",
+    ),
+    (DataState.PARTLY_VISIBLE, WriteKind.VERSION): Words(
+        "The write is not done. Nothing is lost.",
+        "Run the write again under its txnAppId and txnVersion: it commits the slots that still can be committed, and "
+        "writes the missing slots again if their rows are the same.",
+    ),
+    (DataState.PARTLY_VISIBLE, WriteKind.BATCH): Words(
+        "For Spark the write has failed. Nothing is lost that can still be committed.",
+        "Do not run the write again: that would be another write, and duplicate the visible rows. This command commits "
+        "the slots that still can be committed: `{repair}`. Write the rows of slots that stay missing separately.",
+    ),
+    (DataState.NOT_RECORDED, WriteKind.VERSION): Words(
+        "No row is lost; for Spark the write has failed.",
+        "Once that is fixed, run the write again with the same txnAppId and txnVersion, which writes nothing again.",
+    ),
+    (DataState.NOT_RECORDED, WriteKind.BATCH): Words(
+        "No row is lost, though for Spark the write has failed.",
+        "Do not run the write again: that would be another write, and duplicate every row. This command ends the "
+        "transaction that hides its rows: `{repair}`.",
+    ),
+    (DataState.NOT_BEGUN, WriteKind.VERSION): Words(
+        "No row is lost, and none of this version was written.",
+        "Once that is fixed, run the write again with the same txnAppId and txnVersion.",
+    ),
+}
+
+
+# --- base -------------------------------------------------------------------------------------------------------------
 
 # Longest text of one fact. No text that this package writes is as long.
 MAX_FACT_CHARACTERS = 4_000

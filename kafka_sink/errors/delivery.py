@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 
-from kafka_sink.errors.base import Explanation, KafkaSinkError
-from kafka_sink.errors.wording import DataState
-from kafka_sink.text.quoting import quoted
-from kafka_sink.text.redaction import shown_user
+from kafka_sink.errors.base import DataState, Explanation, KafkaSinkError
+from kafka_sink.errors.quoting import quoted
+from kafka_sink.errors.redaction import shown_user
 
 
 class DeliveryError(KafkaSinkError):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_sink.errors.base import Explanation, KafkaSinkError, sentence
-from kafka_sink.errors.wording import DataState, WriteKind
-from kafka_sink.text.redaction import redacted
+from kafka_sink.errors.base import DataState, Explanation, KafkaSinkError, WriteKind, sentence
+from kafka_sink.errors.redaction import redacted
 
 
 class ConfigError(KafkaSinkError):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kafka_sink.errors.base import Explanation, KafkaSinkError
-from kafka_sink.errors.wording import DataState
-from kafka_sink.text.quoting import quoted
+from kafka_sink.errors.base import DataState, Explanation, KafkaSinkError
+from kafka_sink.errors.quoting import quoted
 
 
 class RegistryError(KafkaSinkError):

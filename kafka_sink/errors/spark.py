@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_sink.errors.base import Explanation, KafkaSinkError
-from kafka_sink.errors.wording import DataState
+from kafka_sink.errors.base import DataState, Explanation, KafkaSinkError
 
 
 class WriteWouldFail(KafkaSinkError):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_sink.errors.base import Explanation, KafkaSinkError, named_principal
-from kafka_sink.errors.wording import DataState, WriteKind
-from kafka_sink.text.redaction import redacted
+from kafka_sink.errors.base import DataState, Explanation, KafkaSinkError, WriteKind, named_principal
+from kafka_sink.errors.redaction import redacted
 
 _SAME_ROWS = "(the same code, inputs and number of partitions; no rand() or current_timestamp())"
 

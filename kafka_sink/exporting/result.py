@@ -13,15 +13,26 @@ Pure.
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
+from kafka_sink.errors import ReceiptsPathUnusable
+from kafka_sink.errors.quoting import quoted
+from kafka_sink.errors.redaction import Discreet, redacted
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
-from kafka_sink.text.quoting import quoted
-from kafka_sink.text.redaction import redacted
+from kafka_sink.options.config import SinkConfig
+from kafka_sink.spark.exactly_once.batch_write import batch_identity
+from kafka_sink.verification import receipt_file
 
 _HEADS = ("PARTITION", "RECORDS", "OFFSETS", "BATCHES", "BYTES")
 # Partitions in the table. The field `partitions` has all of them.
@@ -170,3 +181,121 @@ def partitions_of(runs: pa.Table) -> tuple[PartitionOffsets, ...]:
         )
         for row in summed.to_pylist()
     )
+
+
+# --- where the receipt is ---------------------------------------------------------------------------------------------
+# The place of an export's receipt file, and how the user's Python reads it.
+#
+# Spark's commit writes the file on the driver's machine (spark/receipt_writer.py). Usually the user's Python runs on
+# the same machine, and reads the file from the same disk or object store. With Spark Connect the driver is on the
+# server: there a data source (exporting/result.py) reads the file and returns its rows.
+#
+# Without `receiptsPath` the folder is a temporary one, and is removed. By default the receipt has a random name, so
+# that it cannot be confused with another write's. With `txnAppId` or `receiptName` the file of another write may
+# already be there (writing.py compares).
+
+# --- a receipt file as a DataFrame ------------------------------------------------------------------------------------
+# One receipt file as a DataFrame, read by the driver. Clients on another machine need it, as with Spark Connect.
+#
+# With `spark.read.parquet` executors would read a path that may be on the driver's own disk. The driver makes the
+# partitions of a data source and sends them to tasks. So the content of the file is the only partition here. It is
+# small: 100 bytes for each record batch.
+#
+#     option path     the file; no rows if it does not exist
+#     option remove   a folder to remove after the read
+
+
+class ReceiptSource(DataSource):
+    """It reads and does not write."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "pykafka-receipt"
+
+    def schema(self) -> str:
+        return receipt_file.SPARK_SCHEMA
+
+    def reader(self, schema: StructType) -> ReceiptReader:
+        return ReceiptReader(self.options["path"], self.options.get("remove", ""))
+
+
+class ReceiptReader(DataSourceReader):
+    def __init__(self, path: str, remove: str) -> None:
+        self.path = path
+        self.remove = remove
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the file as one partition. Runs on the driver. Raises OSError, ArrowException."""
+        filesystem, path = receipt_file.filesystem_of(self.path)
+        try:
+            table = receipt_file.read(filesystem, path)
+        except FileNotFoundError:
+            table = receipt_file.SCHEMA.empty_table()
+        if self.remove:
+            shutil.rmtree(self.remove, ignore_errors=True)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        return [InputPartition(sink.getvalue().to_pybytes())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield from pa.ipc.open_stream(partition.value)
+
+
+# --- receipt place ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Place(Discreet):
+    """The place of a receipt. `is_remote`: on a Spark Connect server. `is_temporary`: the user set no receiptsPath."""
+
+    folder: str
+    name: str
+    batch_id: int
+    is_remote: bool
+    is_temporary: bool
+
+    @property
+    def path(self) -> str:
+        return f"{self.folder}/{receipt_file.relative_path(self.name, self.batch_id)}"
+
+    def read(self, spark: SparkSession) -> pa.Table:
+        """Return the rows of the file (receipt_file.SCHEMA), or no rows if it does not exist.
+
+        Raises OSError, ArrowException, PySparkException.
+        """
+        if self.is_remote:
+            return _read_by_spark(spark, self.path, remove=self.folder if self.is_temporary else "")
+        filesystem, path = receipt_file.filesystem_of(self.path)
+        try:
+            return receipt_file.read(filesystem, path)
+        except FileNotFoundError:
+            return receipt_file.SCHEMA.empty_table()
+
+
+@contextmanager
+def place_of(config: SinkConfig, *, is_remote: bool) -> Iterator[Place]:
+    """Yield the place of the receipt for a batch write with `config`. Raises ReceiptsPathUnusable."""
+    said = {name: getattr(config, name) for name in ("txn_app_id", "txn_version", "receipt_name")}
+    _, write = batch_identity(said)
+    name, batch_id = write.identity.named, write.micro_batch_id
+    if config.receipts_path is not None:
+        yield Place(config.receipts_path, name, batch_id, is_remote, is_temporary=False)
+    elif is_remote:
+        # The server creates it and removes it after reading. Its folder for temporary files is unknown here.
+        yield Place(f"/tmp/pykafka-{uuid.uuid4().hex}", name, batch_id, is_remote, is_temporary=True)
+    else:
+        try:
+            folder = tempfile.mkdtemp(prefix="pykafka-")
+        except OSError as error:
+            raise ReceiptsPathUnusable(path=tempfile.tempdir or "/tmp", reason=error.strerror or str(error)) from error
+        try:
+            yield Place(folder, name, batch_id, is_remote, is_temporary=True)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _read_by_spark(spark: SparkSession, path: str, *, remove: str) -> pa.Table:
+    spark.dataSource.register(ReceiptSource)
+    read = spark.read.format(ReceiptSource.name()).options(path=path, remove=remove).load()
+    return read.toArrow().cast(receipt_file.SCHEMA)

@@ -34,25 +34,22 @@ from kafka_sink.errors import (
     TopicNotFound,
 )
 from kafka_sink.errors.exhaustion import exhausted
-from kafka_sink.kafka.admin.guest import Guest
+from kafka_sink.kafka.admin.driver import Guest
 from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.connections import connect
 from kafka_sink.kafka.metadata import MetadataSnapshot, TopicSnapshot
 from kafka_sink.kafka.metrics import Metrics
-from kafka_sink.kafka.outage import Outage, limit_text, time_of_day
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.bad_row_tally import BadRowPolicy
+from kafka_sink.kafka.producer.checks import Probe, TopicCheck
 from kafka_sink.kafka.producer.core import wire
-from kafka_sink.kafka.producer.probe import Probe
-from kafka_sink.kafka.producer.rate_limit import RateLimit
-from kafka_sink.kafka.producer.routed_rows import RoutedRows
-from kafka_sink.kafka.producer.throttling import Throttled
-from kafka_sink.kafka.producer.topic_check import TopicCheck
+from kafka_sink.kafka.producer.router import RoutedRows
+from kafka_sink.kafka.producer.throttling import RateLimit, Throttled
 from kafka_sink.kafka.producer.transaction_manager import Transaction
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.throttles import without_throttles
+from kafka_sink.kafka.waits import Outage, limit_text, time_of_day, without_throttles
 from kafka_sink.kafka.write import Write
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.fingerprint import Fingerprint

@@ -1,8 +1,15 @@
-"""The clocks of this process, in milliseconds as in Kafka. Pure modules get the time as an argument."""
+"""The clocks of this process in milliseconds, as in Kafka, and calls with a deadline.
+
+Pure modules get the time as an argument.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
 
 
 def monotonic_ms() -> int:
@@ -13,3 +20,38 @@ def monotonic_ms() -> int:
 def wall_clock_ms() -> int:
     """Return ms since 1970, UTC, for other machines and for people."""
     return time.time_ns() // 1_000_000
+
+
+# --- calls with a deadline --------------------------------------------------------------------------------------------
+# Runs a call that may block forever in its own thread, so that the caller can stop waiting.
+#
+# A socket's timeout limits one `recv` only, so a peer that sends a byte at a time never exceeds it. A name lookup has
+# no timeout at all. A call that exceeds its time continues in its thread. No code waits for it, not even the end of the
+# interpreter.
+
+T = TypeVar("T")
+
+
+def started(call: Callable[[], T]) -> Future[T]:
+    """Begin `call`. The future holds its result or exception."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="kafka_sink-call", daemon=True).start()
+    return future
+
+
+def within(seconds: float, call: Callable[[], T]) -> T:
+    """Return the result of `call`, or raise its exception. Raises TimeoutError if it takes longer than `seconds`."""
+    future = started(call)
+    try:
+        return future.result(max(0.0, seconds))
+    except TimeoutError:
+        if future.done():
+            raise
+        raise TimeoutError(f"within {seconds:g} s") from None

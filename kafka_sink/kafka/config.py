@@ -6,12 +6,27 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import ClassVar
 
-from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.jaas import JaasLogin
-from kafka_sink.kafka.jaas_kerberos import SERVICE_NAME
-from kafka_sink.text.redaction import Discreet, Secret, redacted
+from kafka_sink.errors.redaction import Discreet, Secret, redacted
+from kafka_sink.kafka.jaas import SERVICE_NAME, JaasLogin
+
+# --- isolation levels -------------------------------------------------------------------------------------------------
+# Isolation levels: whether a reader gets the records of open and of aborted transactions (KIP-98).
+#
+# Source: org.apache.kafka.common.IsolationLevel.
+
+
+class IsolationLevel(IntEnum):
+    """`READ_UNCOMMITTED` reads to the high watermark. `READ_COMMITTED` reads to the last stable offset, which is before
+    the first open transaction, and leaves out aborted ones."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+# --- config -----------------------------------------------------------------------------------------------------------
 
 # That of setup.cfg. `importlib.metadata` would take 30 ms of each process of a query.
 VERSION = "0.1.0"

@@ -76,7 +76,7 @@ def _of_kind(config: ClientConfig) -> dict[str, Any]:
             }
         case ConsumerConfig():
             from kafka_sink.kafka.protocol.apis.fetch import MAX_BATCH_BYTES
-            from kafka_sink.kafka.protocol.read_needs import READING
+            from kafka_sink.kafka.protocol.needs import READING
 
             return {"guarantees": (READING,), "max_response_bytes": MAX_BATCH_BYTES + config.fetch_bytes}
     raise AssertionError(f"{type(config).__name__} is no configuration of a client")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kafka_sink.text.quoting import MAX_HOST_CHARACTERS, quoted
+from kafka_sink.errors.quoting import MAX_HOST_CHARACTERS, quoted
 
 CREDENTIALS_EXPIRED = 11 << 16
 # Protocol errors of RFC 4120 follow this code; the library's own are behind them.

@@ -19,9 +19,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from kafka_sink.kafka.backoff import backoff_ms
 from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest, MetadataResponse, TopicMetadata
-from kafka_sink.kafka.protocol.topic_id import ids_differ
+from kafka_sink.kafka.protocol.topic_partition import ids_differ
+from kafka_sink.kafka.waits import backoff_ms
 
 NO_LEADER = -1
 NO_EPOCH = -1

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_sink.text.redaction import redacted
+from kafka_sink.errors.redaction import redacted
 
 BROKERS_DEFAULT = -1
 MAX_PARTITIONS = 2**31 - 1

@@ -35,9 +35,9 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 from kafka_sink.errors import ConfigError, TokenUnavailable
 from kafka_sink.errors.exhaustion import is_exhaustion
-from kafka_sink.kafka.deadline import within
+from kafka_sink.errors.redaction import Discreet
+from kafka_sink.kafka.clock import within
 from kafka_sink.kafka.net.tls import Contexts
-from kafka_sink.text.redaction import Discreet
 
 ATTEMPTS = 2
 ATTEMPT_TIMEOUT_S = 4.0

@@ -14,12 +14,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from kafka_sink.errors.redaction import Secret
 from kafka_sink.kafka.config import VERSION, SecurityConfig
-from kafka_sink.kafka.jaas import EXTENSION
-from kafka_sink.kafka.jaas_kerberos import KEYTAB, PRINCIPAL, TICKET_CACHE
+from kafka_sink.kafka.jaas import EXTENSION, KEYTAB, PRINCIPAL, TICKET_CACHE
 from kafka_sink.kafka.net.network_client import Authenticate
 from kafka_sink.kafka.protocol.sasl import Authentication, Login, PasswordLogin, TokenLogin, authentication
-from kafka_sink.text.redaction import Secret
 
 # A process imports what its protocol and mechanism need.
 if TYPE_CHECKING:

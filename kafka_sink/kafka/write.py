@@ -31,16 +31,14 @@ from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.metadata import TopicSnapshot
 from kafka_sink.kafka.metrics import Figures, Metrics
-from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, PartitionOffsets
+from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, PackedRuns, PartitionOffsets, Runs
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowPolicy, BadRowTally
 from kafka_sink.kafka.producer.core import codec_of
-from kafka_sink.kafka.producer.rate_limit import RateLimit
-from kafka_sink.kafka.producer.routed_rows import RoutedRows
-from kafka_sink.kafka.producer.router import Router, RowTopics
+from kafka_sink.kafka.producer.router import RoutedRows, Router, RowTopics
 from kafka_sink.kafka.producer.row_limits import TopicLimits, TopicRules
-from kafka_sink.kafka.producer.runs import PackedRuns, Runs
-from kafka_sink.kafka.producer.statistics import WriteStatistics
-from kafka_sink.kafka.protocol.topic_id import ids_differ
+from kafka_sink.kafka.producer.throttling import RateLimit
+from kafka_sink.kafka.protocol.topic_partition import ids_differ
+from kafka_sink.kafka.statistics import WriteStatistics
 from kafka_sink.records.bad_rows import (
     GOOD,
     Reason,
@@ -54,10 +52,9 @@ from kafka_sink.records.bad_rows import (
 )
 from kafka_sink.records.columns import RecordColumns, content_bytes, plain_bytes
 from kafka_sink.records.compression import Codec
-from kafka_sink.records.dead_letters import NO_NUMBER, BadRows, LeftOut, Origin, dead_letters
+from kafka_sink.records.dead_letters import NO_NUMBER, BadRows, LeftOut, Origin, SentRow, dead_letters, rows_before
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.records.row_identity import NAMES, RowIdentity
-from kafka_sink.records.sent_rows import SentRow, rows_before
 
 Int64s = npt.NDArray[np.int64]
 

@@ -11,7 +11,7 @@ task ends. They are counted by the run and number of their micro-batch. A micro-
 to another run, so it is counted once. Spark drops the counts of failed tasks, so their retries are in no sum.
 
 Writes and batch reads in foreachBatch count for the micro-batch that runs them. With Spark Connect there are no
-accumulators: use receipts (monitoring/receipts.py), which do not say what was read.
+accumulators: use receipts (monitoring/listener.py), which do not say what was read.
 
 Source: StreamExecution.scala sets a run's job group and a micro-batch's number as local properties; ProgressReporter
 posts QueryProgressEvent after the commit log.
@@ -22,10 +22,13 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Protocol, Self, TextIO, TypeVar
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import AccumulatorParam, TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
@@ -40,11 +43,9 @@ from pyspark.sql.streaming.listener import (
 from kafka_sink.command_line import tell
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.errors.failures import error_of
-from kafka_sink.kafka.consumer.statistics import ReadStatistics
+from kafka_sink.errors.redaction import reason_for
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
-from kafka_sink.kafka.producer.statistics import WriteStatistics
-from kafka_sink.monitoring.broken_logs import broken_logs_of
-from kafka_sink.monitoring.lag import lag_of, source_metrics
+from kafka_sink.kafka.statistics import ReadStatistics, WriteStatistics
 from kafka_sink.monitoring.micro_batch import (
     Attentive,
     BadRows,
@@ -53,12 +54,112 @@ from kafka_sink.monitoring.micro_batch import (
     ReadTotals,
     Run,
     Totals,
+    TotalsByTopic,
     Watcher,
     Written,
 )
+from kafka_sink.options.bounds import kafka_offsets
 from kafka_sink.spark.interceptors import Interceptor
+from kafka_sink.verification import receipt_file
 
 log = logging.getLogger(__name__)
+
+
+class Source(Protocol):
+    """Spark's SourceProgress."""
+
+    @property
+    def startOffset(self) -> str: ...
+
+    @property
+    def endOffset(self) -> str: ...
+
+    @property
+    def latestOffset(self) -> str: ...
+
+
+# --- broken logs ------------------------------------------------------------------------------------------------------
+# Partitions whose log did not go on where a stream had read, from Spark's progress.
+#
+# A micro-batch of a Kafka source ends at or after its start in each partition. It ends before it, or without the
+# partition, if the topic was deleted or created again, or if an unclean election truncated the log. Then records are
+# lost, and nobody knows how many. With `failOnDataLoss=true` the query fails. With `false` it goes on, and this is the
+# only trace outside the driver's log.
+#
+# Other sources have offsets in another form. Source: KafkaMicroBatchStream.planInputPartitions (reportDataLoss).
+
+
+def broken_logs_of(sources: Iterable[Source]) -> dict[str, int]:
+    """Return the number of such partitions by the source's number in the query, without the sources that are not Kafka
+    or have no start yet."""
+    found = {str(number): _broken_logs(source) for number, source in enumerate(sources)}
+    return {number: count for number, count in found.items() if count is not None}
+
+
+def _broken_logs(source: Source) -> int | None:
+    started, ended = kafka_offsets(source.startOffset), kafka_offsets(source.endOffset)
+    if started is None or ended is None:
+        return None
+    return sum(
+        ended.get(topic, {}).get(partition, -1) < offset
+        for topic, partitions in started.items()
+        for partition, offset in partitions.items()
+    )
+
+
+# --- lag --------------------------------------------------------------------------------------------------------------
+# The lag of a source when its micro-batch was planned, from Spark's progress.
+#
+# For each partition Spark's Kafka source reports the end offset of the micro-batch and the latest offset. Both are from
+# the time of planning. Records that arrive later count for the next micro-batch. Without `maxOffsetsPerTrigger` a
+# micro-batch reads all records, and the lag is 0.
+#
+# Other sources (files, rate) have offsets in another form, or report no latest offset. A Python source may report both
+# in this form (`reportLatestOffset`, Spark 4.2).
+#
+# Source: KafkaMicroBatchStream.reportLatestOffset, KafkaSourceOffset.
+
+
+def lag_of(sources: Iterable[Source]) -> dict[str, int]:
+    """Return the lag by the source's number in the query, without the sources that do not report it."""
+    found = {str(number): records_behind(source) for number, source in enumerate(sources)}
+    return {number: count for number, count in found.items() if count is not None}
+
+
+def records_behind(source: Source) -> int | None:
+    """Return the lag in offsets, or None if the source does not report it.
+
+    Offsets without a record (transaction markers, compacted records) count too.
+    """
+    behind = _behind(source)
+    return None if behind is None else sum(behind)
+
+
+def source_metrics(source: Source) -> dict[str, str]:
+    """Return what Spark's `format("kafka")` has in `metrics` of its progress, by the same keys and in the same form.
+
+    Spark up to 4.3 has no call by which a Python source could report it. Empty if the offsets are unknown.
+    """
+    behind = _behind(source)
+    if not behind:
+        return {}
+    found = {"avg": sum(behind) / len(behind), "max": max(behind), "min": min(behind)}
+    return {f"{name}OffsetsBehindLatest": str(value) for name, value in found.items()}
+
+
+def _behind(source: Source) -> list[int] | None:
+    """Return the lag of each partition."""
+    latest, ended = kafka_offsets(source.latestOffset), kafka_offsets(source.endOffset)
+    if latest is None or ended is None:
+        return None
+    return [
+        max(0, offset - ended.get(topic, {}).get(partition, offset))
+        for topic, partitions in latest.items()
+        for partition, offset in partitions.items()
+    ]
+
+
+# --- listener ---------------------------------------------------------------------------------------------------------
 
 # Spark keeps the same number of progress events of a query (spark.sql.streaming.numRecentProgressUpdates).
 KEPT_MICRO_BATCHES = 100
@@ -229,3 +330,61 @@ def _logged(watcher: Watcher | Attentive, what: str) -> Iterator[None]:
         yield
     except OSError as error:
         log.warning("%s was not notified %s: %s", type(watcher).__name__, what, error)
+
+
+# --- receipts ---------------------------------------------------------------------------------------------------------
+# The acknowledged rows of a micro-batch from its receipt, for Spark Connect, which has no accumulators.
+#
+#     spark.streams.addListener(ProgressListener(ReceiptTotals("/data/receipts"), ...))
+#
+# The path is the write's `receiptsPath`, as this process can open it. The receipt exists before Spark reports the
+# micro-batch. It does not contain what was read, the throttling times, the reasons of bad rows, or which topic has dead
+# letters.
+
+NOTHING_KNOWN = Written(throttled_ms=None)
+
+
+class ReceiptTotals:
+    """A source of `ProgressListener`."""
+
+    def __init__(self, receipts_path: str) -> None:
+        self._receipts_path = receipts_path
+
+    def written_in(self, run: Run) -> Written:
+        """Return the counts of the receipt, or empty counts without one. An unreadable receipt is logged."""
+        try:
+            filesystem, folder = receipt_file.filesystem_of(self._receipts_path)
+            path = f"{folder}/{receipt_file.relative_path(run.query_id, run.batch_id)}"
+            return _written(receipt_file.read(filesystem, path))
+        except FileNotFoundError:
+            return NOTHING_KNOWN
+        except (OSError, pa.ArrowException) as error:
+            reason = reason_for(self._receipts_path, error)
+            log.warning("the receipt of micro-batch %d of query %s: %s", run.batch_id, run.query_id, reason)
+            return NOTHING_KNOWN
+
+    def read_in(self, run: Run) -> Read:
+        """Return empty counts: it is unknown."""
+        return Read()
+
+
+def _written(runs: pa.Table) -> Written:
+    dropped = pc.sum(runs["dropped"]).as_py()
+    bad_rows = {BadRows("dropped", ""): dropped} if dropped else {}
+    # `plus` limits the number of named topics, as for counted rows.
+    return replace(Written().plus(Written(_by_topic(runs), bad_rows)), throttled_ms=None)
+
+
+def _by_topic(runs: pa.Table) -> TotalsByTopic:
+    """Sum up by topic. Rows without a topic were not written, or their place is unknown."""
+    runs = runs.filter(pc.is_valid(runs["topic"]))
+    retried = pc.multiply(runs["record_count"], pc.fill_null(runs["retries"], 0).cast(pa.int64()))
+    summed = (
+        runs.append_column("retried", retried)
+        .group_by("topic")
+        .aggregate([("record_count", "sum"), ("topic", "count"), ("batch_bytes", "sum"), ("retried", "sum")])
+    )
+    return {
+        row["topic"]: Totals(row["record_count_sum"], row["topic_count"], row["batch_bytes_sum"], row["retried_sum"])
+        for row in summed.to_pylist()
+    }

@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sized
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from kafka_sink.errors import KafkaSinkError
-from kafka_sink.monitoring.bounded import OTHER, counted_as
-from kafka_sink.text.quoting import quoted
+from kafka_sink.errors.quoting import quoted
+
+# --- a limit on names -------------------------------------------------------------------------------------------------
+# Limits the number of names (topics, queries, sinks) that are counted separately. The others are counted together.
+#
+# A stream may name a new topic in each row. Each name is a time series in Prometheus, and memory in the driver.
+
+MOST_NAMED = 100
+# This is not a valid topic name.
+OTHER = "(other)"
+
+
+class Named(Sized, Container[str], Protocol):
+    """Names that have been counted."""
+
+
+def counted_as(name: str, known: Named) -> str:
+    """Return `name`, or OTHER if `name` is new and MOST_NAMED names are known."""
+    return name if name in known or len(known) < MOST_NAMED else OTHER
+
+
+class Names:
+    """Keeps the first MOST_NAMED names."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def __call__(self, name: str) -> str:
+        """Return the name under which `name` is counted: in one printable line."""
+        named = counted_as(quoted(name), self._known)
+        if named is not OTHER:
+            self._known.add(named)
+        return named
+
+
+# --- micro batch ------------------------------------------------------------------------------------------------------
 
 # Topics named in one line.
 MOST_SHOWN = 8

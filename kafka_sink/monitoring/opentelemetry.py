@@ -11,8 +11,7 @@ from collections.abc import Iterable
 
 from opentelemetry.metrics import CallbackOptions, Counter, Meter, Observation
 
-from kafka_sink.monitoring.bounded import Names
-from kafka_sink.monitoring.micro_batch import Attentive, MicroBatch
+from kafka_sink.monitoring.micro_batch import Attentive, MicroBatch, Names
 from kafka_sink.monitoring.transactions import OpenOfSink, OpenTransactions, TransactionWatcher
 
 

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, push_to_gateway, write_to_textfile
 
-from kafka_sink.monitoring.bounded import Names
-from kafka_sink.monitoring.micro_batch import Attentive, MicroBatch
+from kafka_sink.monitoring.micro_batch import Attentive, MicroBatch, Names
 from kafka_sink.monitoring.transactions import OpenTransactions, TransactionWatcher
 
 BY_QUERY, BY_TOPIC, BY_SOURCE = ("query",), ("query", "topic"), ("query", "source")

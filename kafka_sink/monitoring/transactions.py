@@ -24,11 +24,11 @@ from typing import Protocol
 from kafka_sink.commit.open_transactions import open_now, sink_named
 from kafka_sink.commit.runner import run
 from kafka_sink.errors import KafkaSinkError
+from kafka_sink.errors.quoting import quoted
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kept import lease_admin_client
-from kafka_sink.monitoring.bounded import counted_as
+from kafka_sink.monitoring.micro_batch import counted_as
 from kafka_sink.options.config import sink_config
-from kafka_sink.text.quoting import quoted
 
 log = logging.getLogger(__name__)
 

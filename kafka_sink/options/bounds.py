@@ -8,14 +8,15 @@ Source: org.apache.spark.sql.kafka010.KafkaSourceProvider, JsonUtils.
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
+from kafka_sink.errors.quoting import is_topic_name
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.kinds import INT64_MAX, Kind, Problem
-from kafka_sink.text.topic_name import is_topic_name
 
 # As in Kafka's ListOffsets.
 LATEST = -1
@@ -211,3 +212,40 @@ TIMESTAMP = Kind("milliseconds since 1970", _timestamp)
 TIMESTAMPS = Kind('JSON like {"orders": {"0": 1700000000000}}, milliseconds since 1970', _timestamps)
 ASSIGNED = Kind('JSON like {"orders": [0, 1]}', _assigned)
 SUBSCRIBED = Kind("topic names, separated by commas", _subscribed)
+
+
+# --- offsets as Spark writes them -------------------------------------------------------------------------------------
+# The offsets of a Kafka source as Spark writes them: {"topic": {"partition": offset}}.
+#
+# Source: org.apache.spark.sql.kafka010.JsonUtils.
+
+# By topic and partition.
+Offsets: TypeAlias = Mapping[str, Mapping[int, int]]
+
+
+def kafka_offsets(text: str) -> Offsets | None:
+    """Return the offsets, or None if they are those of another source."""
+    said = _parsed(text)
+    if not isinstance(said, dict) or not said:
+        return None
+    found: dict[str, dict[int, int]] = {}
+    for topic, partitions in said.items():
+        if not isinstance(partitions, dict) or not all(map(_is_offset, partitions.items())):
+            return None
+        found[topic] = {int(partition): offset for partition, offset in partitions.items()}
+    return found
+
+
+def _is_offset(of_partition: tuple[Any, Any]) -> bool:
+    partition, offset = of_partition
+    return isinstance(partition, str) and partition.isascii() and partition.isdigit() and type(offset) is int
+
+
+def _parsed(text: str) -> Any:
+    """Parse JSON, or the text of a Python dict, which pyspark 4.1 returns with Spark Connect."""
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            return parse(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+    return None

@@ -15,6 +15,8 @@ from itertools import permutations
 from typing import Any, Literal
 
 from kafka_sink.errors import MissingOption, RefusedOption
+from kafka_sink.errors.quoting import shell_command
+from kafka_sink.errors.redaction import Discreet, Secret
 from kafka_sink.kafka.config import (
     AUTHENTICATED,
     BARE_MECHANISMS,
@@ -27,12 +29,10 @@ from kafka_sink.kafka.config import (
     SecurityConfig,
     even_batch_size,
 )
-from kafka_sink.kafka.jaas_kerberos import SERVICE_NAME
+from kafka_sink.kafka.jaas import SERVICE_NAME
 from kafka_sink.kafka.new_topic import NewTopic
-from kafka_sink.options.option import REQUIRED, OptionTable
+from kafka_sink.options.kinds import REQUIRED, OptionTable
 from kafka_sink.options.table import OPTIONS, WRITING
-from kafka_sink.text.quoting import shell_command
-from kafka_sink.text.redaction import Discreet, Secret
 
 CONF_PREFIX = "spark.pykafka."
 EXACTLY_ONCE = "exactly-once"

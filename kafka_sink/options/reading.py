@@ -14,8 +14,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from kafka_sink.errors import InvalidOption, MissingOption, RefusedOption
-from kafka_sink.kafka.config import ConsumerConfig, SecurityConfig
-from kafka_sink.kafka.isolation import IsolationLevel
+from kafka_sink.errors.redaction import Discreet
+from kafka_sink.kafka.config import ConsumerConfig, IsolationLevel, SecurityConfig
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options import kinds
 from kafka_sink.options.bounds import (
@@ -35,10 +35,8 @@ from kafka_sink.options.bounds import (
 )
 from kafka_sink.options.config import SECURITY_FIELDS, SECURITY_RULES, GivenOptions, check_protocol_is_named
 from kafka_sink.options.java_pattern import java_pattern
-from kafka_sink.options.kinds import INT64_MAX, KIB, MIB, OUTAGE_MS, Kind
-from kafka_sink.options.option import REQUIRED, Option, OptionTable, Section
+from kafka_sink.options.kinds import INT64_MAX, KIB, MIB, OUTAGE_MS, REQUIRED, Kind, Option, OptionTable, Section
 from kafka_sink.options.table import REFUSED, REFUSED_PREFIXES, SPARK_OPTIONS, WRITING
-from kafka_sink.text.redaction import Discreet
 
 
 def _pattern(text: str) -> re.Pattern[str]:

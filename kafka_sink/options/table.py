@@ -25,8 +25,18 @@ from collections.abc import Mapping
 from kafka_sink.kafka.jaas import parse_jaas
 from kafka_sink.kafka.new_topic import EXAMPLE
 from kafka_sink.options import kinds
-from kafka_sink.options.kinds import INT32_MAX, INT64_MAX, KIB, MIB, OUTAGE_MS, Kind
-from kafka_sink.options.option import REQUIRED, Option, OptionTable, Section
+from kafka_sink.options.kinds import (
+    INT32_MAX,
+    INT64_MAX,
+    KIB,
+    MIB,
+    OUTAGE_MS,
+    REQUIRED,
+    Kind,
+    Option,
+    OptionTable,
+    Section,
+)
 
 _MEASURED = """\
 Java's defaults (`batch.size` 16 KiB, `linger.ms` 5, `buffer.memory` 32 MiB) suit applications that send single rows.

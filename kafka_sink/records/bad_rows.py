@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_sink.errors import BadRow
+from kafka_sink.errors.quoting import is_topic_name
 from kafka_sink.records.columns import RecordColumns, are_outside, as_binary, as_string, decoded
-from kafka_sink.text.topic_name import is_topic_name
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]

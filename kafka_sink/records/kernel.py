@@ -25,6 +25,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+log = logging.getLogger(__name__)
+
+
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
@@ -41,8 +44,6 @@ if TYPE_CHECKING:
     ScanBatches = Callable[[Buffer, Int64s, int, int, bool, Int64s], int]
     MeasureRecords = Callable[[tuple[Buffer, ...], Int64s, int, int, int, int, bool, Int64s], None]
     FillColumns = Callable[[tuple[Buffer, ...], Int64s, int, int, int, int, ColumnBuffers], None]
-
-log = logging.getLogger(__name__)
 
 
 class Encoder(Protocol):
@@ -81,13 +82,12 @@ class Kernel:
 @functools.cache
 def fallback() -> Kernel:
     """Return the vectorised kernel. A process that has the compiled one does not import it."""
-    from kafka_sink.records.encoder import RecordEncoder
-    from kafka_sink.records.murmur import murmur2
+    from kafka_sink.records.encoder import RecordEncoder, wire_order
+    from kafka_sink.records.key_hashes import murmur2
     from kafka_sink.records.record_batch import write_header
     from kafka_sink.records.record_size import payload_sizes
     from kafka_sink.records.record_walk import fill_columns, measure_records, scan_batches
     from kafka_sink.records.row_hashes import sum_row_hashes
-    from kafka_sink.records.wire_order import wire_order
 
     return Kernel(
         "vectorised",

@@ -36,10 +36,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_sink.errors import PartitionOutOfRange
-from kafka_sink.records.byte_hashes import crc32, fnv1a
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.kernel import KERNEL
-from kafka_sink.records.murmur import murmur3
+from kafka_sink.records.key_hashes import crc32, fnv1a, murmur3
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]

@@ -19,8 +19,7 @@ import pyarrow as pa
 from typing_extensions import Buffer
 
 from kafka_sink.records.batch_table import LOG_APPEND_TIME_BIT, Column, Fault, Int64s, State, Total
-from kafka_sink.records.checksum import crc32c
-from kafka_sink.records.record_batch import HEADER_BYTES, MAGIC
+from kafka_sink.records.record_batch import HEADER_BYTES, MAGIC, crc32c
 
 # validity (None: no nulls), offsets, data
 BinaryBuffers = tuple[pa.Buffer | None, pa.Buffer, pa.Buffer]

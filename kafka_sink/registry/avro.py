@@ -27,10 +27,7 @@ from pyspark.sql import types as T
 from kafka_sink.errors import ColumnNotInSchema, NameNotAllowed, SchemaUnreadable
 from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.registry import values as V
-from kafka_sink.registry.extra import extra
-from kafka_sink.registry.framing import framed
-from kafka_sink.registry.schema_text import read_as
-from kafka_sink.registry.unmapped import not_mapped
+from kafka_sink.registry.forms import extra, framed, not_mapped, read_as
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

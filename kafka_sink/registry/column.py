@@ -15,12 +15,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from kafka_sink.errors import DuplicateColumn, MissingColumn, SchemaUnreadable
-from kafka_sink.kafka.deadline import within
+from kafka_sink.kafka.clock import within
 from kafka_sink.registry import avro, json_schema, protobuf
-from kafka_sink.registry.extra import extra
-from kafka_sink.registry.framing import prefix
-from kafka_sink.registry.registering import MAX_DEPTH, Registry, depth_of
-from kafka_sink.registry.subjects import STRATEGIES, record_name, subject_name
+from kafka_sink.registry.forms import extra, prefix
+from kafka_sink.registry.registering import MAX_DEPTH, STRATEGIES, Registry, depth_of, record_name, subject_name
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient

@@ -24,8 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from kafka_sink.errors import ColumnNotInSchema, SchemaUnreadable, ValueNotInSchema
-from kafka_sink.registry.schema_text import read_as
-from kafka_sink.registry.unmapped import not_mapped
+from kafka_sink.registry.forms import not_mapped, read_as
 
 FORM = "JSON"
 SCHEMA_TYPE = "JSON"

@@ -14,7 +14,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from kafka_sink.errors import SchemaUnreadable
-from kafka_sink.registry.extra import extra
+from kafka_sink.registry.forms import extra
 
 NAME = "schema.proto"
 TIMEOUT_S = 60

@@ -30,11 +30,8 @@ from pyspark.sql import types as T
 from kafka_sink.errors import ColumnNotInSchema, NameNotAllowed, SchemaUnreadable
 from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.registry import values as V
-from kafka_sink.registry.extra import extra
-from kafka_sink.registry.framing import framed
+from kafka_sink.registry.forms import extra, framed, not_mapped, read_as
 from kafka_sink.registry.proto_text import compiled
-from kafka_sink.registry.schema_text import read_as
-from kafka_sink.registry.unmapped import not_mapped
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor

@@ -25,12 +25,13 @@ from kafka_sink.errors import (
     SchemaIncompatible,
     SchemaNotRegistered,
 )
-from kafka_sink.kafka.deadline import within
-from kafka_sink.registry.extra import extra
-from kafka_sink.text.quoting import quoted
+from kafka_sink.errors.quoting import quoted
+from kafka_sink.kafka.clock import within
+from kafka_sink.registry.forms import extra
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
 
 NOT_FOUND, CONFLICT = 404, 409
 INT32_MAX = 2**31 - 1
@@ -294,3 +295,38 @@ def _user_and_rest(url: str) -> tuple[str, str]:
     """Split the part after `//` at the last @, because a password may contain an unescaped /."""
     user, _, rest = url.strip().partition("//")[2].rpartition("@")
     return user, rest
+
+
+# --- subjects ---------------------------------------------------------------------------------------------------------
+# Subjects: the names of schemas in the registry, by the official client's strategies.
+#
+# - topic (TopicNameStrategy): one schema for each topic
+# - record (RecordNameStrategy): one schema for each record type, in all topics
+# - topic-record (TopicRecordNameStrategy): one schema for each record type and topic
+
+STRATEGIES = {
+    "topic": "topic_subject_name_strategy",
+    "record": "record_subject_name_strategy",
+    "topic-record": "topic_record_subject_name_strategy",
+}
+
+
+def subject_name(strategy: str, topic: str, record_name: str, is_key: bool) -> str:
+    """>>> subject_name("topic", "orders", "orders_value", is_key=False)
+    'orders-value'
+    """
+    serialization = extra("confluent_kafka.serialization")
+    field = serialization.MessageField.KEY if is_key else serialization.MessageField.VALUE
+    name_of = getattr(extra("confluent_kafka.schema_registry"), STRATEGIES[strategy])
+    subject: str = name_of(serialization.SerializationContext(topic, field), record_name)
+    return subject
+
+
+def record_name(topic: str, is_key: bool) -> str:
+    """Return the name of a derived record. Avro and Protobuf allow letters, digits and underscores.
+
+    >>> record_name("shop.orders-eu", is_key=False)
+    'shop_orders_eu_value'
+    """
+    letters = re.sub(r"[^A-Za-z0-9_]", "_", topic)
+    return f"{'_' if letters[:1].isdigit() else ''}{letters}_{'key' if is_key else 'value'}"

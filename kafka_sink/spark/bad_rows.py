@@ -18,7 +18,7 @@ from kafka_sink.errors import ReceiptMismatch
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowLimits, BadRowPolicy, check_limits, total
 from kafka_sink.options.config import FAIL, SinkConfig
-from kafka_sink.spark.commit_message import TaskCommitMessage
+from kafka_sink.spark.task_results import TaskCommitMessage
 
 # A commit asks for the sum only.
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ MODULES = (
     "pyspark.sql.datasource",
     "pyarrow.compute",
     "kafka_sink.spark.writer",
-    "kafka_sink.spark.at_least_once",
+    "kafka_sink.spark.rows",
     "kafka_sink.spark.interceptor_chain",
     "kafka_sink.spark.exactly_once.guarantee",
     "kafka_sink.spark.exactly_once.slot",
@@ -40,7 +40,7 @@ MODULES = (
     "kafka_sink.spark.reading.range_reader",
     "kafka_sink.kafka.client",
     "kafka_sink.kafka.reader",
-    "kafka_sink.kafka.protocol.read_needs",
+    "kafka_sink.kafka.protocol.needs",
     "kio.serial",
     "zstandard",
 )

@@ -20,13 +20,13 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from kafka_sink.errors import WriteKind
 from kafka_sink.options.config import EXACTLY_ONCE, GivenOptions
-from kafka_sink.spark.proof import ONLY_MICRO_BATCH, Identity
+from kafka_sink.spark.task_results import ONLY_MICRO_BATCH, Identity
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafka_sink.spark.commit_message import TaskCommitMessage
     from kafka_sink.spark.interceptor_chain import InterceptorChain
+    from kafka_sink.spark.task_results import TaskCommitMessage
 
 
 class Guarantee(Protocol):
@@ -74,15 +74,15 @@ class AtLeastOnce:
         """Do nothing: at-least-once needs no request before the tasks."""
 
     def write(self, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
-        from kafka_sink.spark.at_least_once import write_rows
+        from kafka_sink.spark.rows import write_rows
 
         return write_rows(self.options, self.identity, chain, arrow_batches)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], micro_batch_id: int | None) -> None:
         from kafka_sink.spark.bad_rows import check_bad_rows
-        from kafka_sink.spark.commit_message import check_all_present
         from kafka_sink.spark.rate import tell_too_fast
         from kafka_sink.spark.receipt_writer import leave_receipt
+        from kafka_sink.spark.task_results import check_all_present
 
         receipts = check_all_present(messages, micro_batch_id=micro_batch_id)
         # The rows are in Kafka, so the steps below cannot undo them. They report problems to the user.

@@ -20,9 +20,8 @@ from functools import partial
 import pyarrow as pa
 
 from kafka_sink.errors import InterceptorFailed, SchemaError
-from kafka_sink.kafka.consumer.statistics import ReadStatistics
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
-from kafka_sink.kafka.producer.statistics import WriteStatistics
+from kafka_sink.kafka.statistics import ReadStatistics, WriteStatistics
 from kafka_sink.records.columns import check_schema
 from kafka_sink.spark.interceptors import Interceptor
 

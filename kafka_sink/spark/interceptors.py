@@ -27,9 +27,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafka_sink.kafka.consumer.statistics import ReadStatistics
     from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
-    from kafka_sink.kafka.producer.statistics import WriteStatistics
+    from kafka_sink.kafka.statistics import ReadStatistics, WriteStatistics
 
 
 class Interceptor:

@@ -14,9 +14,9 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
-from kafka_sink.kafka.producer.rate_limit import OpenTransaction, Rate, RateLimit
+from kafka_sink.kafka.producer.throttling import OpenTransaction, Rate, RateLimit
 from kafka_sink.options.config import SinkConfig
-from kafka_sink.spark.commit_message import Pace, TaskCommitMessage
+from kafka_sink.spark.task_results import Pace, TaskCommitMessage
 
 if TYPE_CHECKING:
     from kafka_sink.kafka.write import Write

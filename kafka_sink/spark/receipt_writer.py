@@ -39,10 +39,9 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_sink.errors import ReceiptNotWritten, ReceiptsPathUnusable
-from kafka_sink.kafka.producer.runs import NO_OFFSET, PackedRuns
-from kafka_sink.spark.commit_message import TaskCommitMessage
-from kafka_sink.spark.proof import TaskProof
-from kafka_sink.text.redaction import reason_for
+from kafka_sink.errors.redaction import reason_for
+from kafka_sink.kafka.producer.acknowledgements import NO_OFFSET, PackedRuns
+from kafka_sink.spark.task_results import TaskCommitMessage, TaskProof
 from kafka_sink.verification import receipt_file
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ from pyspark.sql.datasource import (
 
 from kafka_sink.errors import FormatNotReplaced, ReadUnsupported
 from kafka_sink.errors.failures import told_to_spark
+from kafka_sink.errors.redaction import Secret
 from kafka_sink.kafka.registered_token import RegisteredToken
-from kafka_sink.spark import driver_python
+from kafka_sink.spark import session
 from kafka_sink.spark.interceptors import Interceptor
-from kafka_sink.text.redaction import Secret
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,7 +124,7 @@ REGISTERED: WeakKeyDictionary[SparkSession, type[KafkaDataSource]] = WeakKeyDict
 
 def register_source(spark: SparkSession, source: type[KafkaDataSource]) -> None:
     """Register `source` as `format("pykafka")` of `spark`. Raises FormatNotReplaced, only on Spark 4.0."""
-    driver_python.use(spark)
+    session.use(spark)
     try:
         spark.dataSource.register(source)
     except AnalysisException as error:
@@ -138,7 +138,7 @@ def register_source(spark: SparkSession, source: type[KafkaDataSource]) -> None:
 
 def make_findable(spark: SparkSession) -> None:
     """Register the format where Spark cannot find it by itself and the caller has not done so."""
-    if spark not in REGISTERED and driver_python.use(spark):
+    if spark not in REGISTERED and session.use(spark):
         register_source(spark, KafkaDataSource)
 
 

@@ -27,10 +27,10 @@ from kafka_sink.options.config import (
     given_options,
     over_conf,
 )
-from kafka_sink.spark.executors import examine_from_executors
+from kafka_sink.spark.exactly_once.stream_state import expected_name
 from kafka_sink.spark.guarantee import is_exactly_once
+from kafka_sink.spark.interpreters import examine_from_executors
 from kafka_sink.spark.source import pickled
-from kafka_sink.spark.stream_naming import expected_name
 from kafka_sink.spark.writes import check_spark_schema
 
 

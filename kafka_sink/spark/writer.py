@@ -12,6 +12,8 @@ Source: pyspark/sql/datasource.py, pyspark/sql/worker/write_into_data_source.py,
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +25,6 @@ from kafka_sink.errors.exhaustion import exhaustion_named
 from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.options.config import GivenOptions
 from kafka_sink.spark import guarantee
-from kafka_sink.spark.garbage import freeze_modules
 from kafka_sink.spark.guarantee import Guarantee
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.stream_arrow_writer import StreamArrowWriter
@@ -32,7 +33,31 @@ from kafka_sink.spark.task import Task
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafka_sink.spark.commit_message import TaskCommitMessage
+    from kafka_sink.spark.task_results import TaskCommitMessage
+
+
+# --- garbage collections ----------------------------------------------------------------------------------------------
+# Keeps the objects of imported modules out of garbage collections.
+#
+# Spark's Python workers run `gc.collect()` after every task, plan and commit (pyspark/daemon.py). Each collection
+# visits all objects of all modules. The objects after the first successful task are mostly modules, classes and caches,
+# which live as long as the process. So they are frozen, and later collections visit only newer objects.
+
+_modules_seen = 0
+
+
+def freeze_modules() -> None:
+    """Freeze all objects if modules were imported since the last call. Call it when a worker has finished its work.
+
+    It must freeze rarely, because cyclic garbage that exists at that moment is never collected.
+    """
+    global _modules_seen
+    if len(sys.modules) > _modules_seen:
+        _modules_seen = len(sys.modules)
+        gc.freeze()
+
+
+# --- writer -----------------------------------------------------------------------------------------------------------
 
 
 def write_task(

@@ -27,7 +27,7 @@ from kafka_sink.kafka.producer import sender
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.batch_split import split
 from kafka_sink.kafka.producer.producer_batch import ProducerBatch
-from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest
+from kafka_sink.kafka.protocol.apis.transaction_state import ListTransactionsRequest
 from kafka_sink.kafka.reader import Reader
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import given_options, sink_config

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import broker_admin
 import kafka_sink
 from kafka_sink.broker import LocalKafka
-from kafka_sink.doctor.pyspark_archives import is_compiled, own_archives
+from kafka_sink.doctor.interpreter import is_compiled, own_archives
 
 DEADLINE_S = 120
 COLUMNS = 80

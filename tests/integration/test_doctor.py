@@ -170,7 +170,7 @@ def test_a_commit_topic_that_may_not_be_made(secure: SecureKafka) -> None:
 def test_the_command(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
     preset = tmp_path / "sink.conf"
     preset.write_text(f"kafka.bootstrap.servers = {kafka.bootstrap_servers}\n")
-    arguments = [sys.executable, "-m", "kafka_sink.check", "--preset", str(preset), "--topic"]
+    arguments = [sys.executable, "-m", "kafka_sink", "check", "--preset", str(preset), "--topic"]
     good = subprocess.run([*arguments, topic()], capture_output=True, text=True, timeout=DEADLINE_S)
     assert (good.returncode, good.stderr) == (0, "")
     assert good.stdout.splitlines()[0].split() == ["VERDICT", "STEP", "WHERE", "FOUND"]

@@ -28,7 +28,7 @@ from broker_admin import read_values
 from code_blocks import ROOT, blocks, run_bash, run_python, words_of
 from kafka_sink.broker import LocalKafka
 from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
+from kafka_sink.kafka.protocol.apis.transaction_state import DescribeProducersRequest
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.monitoring.listener import StreamTally
 from kafka_sink.options.config import sink_config

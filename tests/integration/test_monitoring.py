@@ -19,13 +19,11 @@ import waiting
 from broker_admin import create_again, delete_records, limit
 from code_blocks import run_python
 from kafka_sink.broker import LocalKafka
-from kafka_sink.monitoring.listener import ProgressLine, ProgressListener, StreamTally
+from kafka_sink.monitoring.listener import ProgressLine, ProgressListener, ReceiptTotals, StreamTally
 from kafka_sink.monitoring.micro_batch import BadRows, MicroBatch, Read, ReadTotals
 from kafka_sink.monitoring.prometheus import Prometheus
-from kafka_sink.monitoring.receipts import ReceiptTotals
 from kafka_sink.monitoring.transactions import OpenTransactions, TransactionWatch
-from kafka_sink.spark.read_tally import ReadTally
-from kafka_sink.spark.tally import Tally
+from kafka_sink.spark.tally import ReadTally, Tally
 from read_back import read_topic
 from spark_writes import Here, arriving, finish, numbers, save, start
 from waiting import wait_until

@@ -36,8 +36,7 @@ from kafka_sink.kafka import security
 from kafka_sink.kafka.aws import msk_iam
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
-from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
-from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest
+from kafka_sink.kafka.protocol.apis.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka_sink.kafka.protocol.requests import api_of
 from kafka_sink.options.config import sink_config
 from read_back import read_topic

@@ -19,7 +19,7 @@ from kafka_reads import stream as stream_of
 from kafka_sink import errors
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import BrokersUnreachable
-from kafka_sink.kafka.outage import FIRST_MS
+from kafka_sink.kafka.waits import FIRST_MS
 from spark_writes import error_of
 from waiting import wait_until
 

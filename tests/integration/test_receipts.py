@@ -134,7 +134,7 @@ def test_plain_spark_reads_them_too(here: Here) -> None:
     )
     assert sorted({row.rows for row in ours.collect()}) == [30, 50]
     # The command as users run it.
-    command = [sys.executable, "-m", "kafka_sink.verify", *command_line(folder, here.kafka)]
+    command = [sys.executable, "-m", "kafka_sink", "verify", *command_line(folder, here.kafka)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
     assert (done.returncode, done.stderr) == (EQUAL, "")
     assert done.stdout.splitlines()[-1] == "EQUAL: all records are there and unchanged."

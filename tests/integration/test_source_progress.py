@@ -14,7 +14,7 @@ from effort import variants
 from kafka_reads import JVM, PYKAFKA, copy_all
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import check, stuck, transactions
-from kafka_sink.doctor import worker_start
+from kafka_sink.doctor import interpreter
 from kafka_sink.doctor.report import Status
 from waiting import wait_until
 
@@ -84,10 +84,10 @@ def test_a_stream_that_is_stuck_is_told_why(
         "orders-upper": write_topic,
     }  # fmt: skip
     line = words_of("docs/operations.md", "My stream is stuck", 0, replaced)[2:]
-    look_at_worker = worker_start.look_at_worker
+    look_at_worker = interpreter.look_at_worker
     starts = look_at_worker()
     assert starts.status is not Status.FAILED
-    monkeypatch.setattr(worker_start, "look_at_worker", lambda: starts)
+    monkeypatch.setattr(interpreter, "look_at_worker", lambda: starts)
     meanwhile: list[Callable[[], None]] = []
     monkeypatch.setattr(stuck, "pause", lambda seconds: [each() for each in meanwhile])
 
@@ -133,9 +133,9 @@ def test_a_stream_that_is_stuck_is_told_why(
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexec sleep 60\n")
     python.chmod(0o755)
-    monkeypatch.setattr(worker_start, "LIMIT_S", 0.5)
+    monkeypatch.setattr(interpreter, "LIMIT_S", 0.5)
     with monkeypatch.context() as busy:
-        busy.setattr(worker_start, "look_at_worker", look_at_worker)
+        busy.setattr(interpreter, "look_at_worker", look_at_worker)
         busy.setenv("PYSPARK_DRIVER_PYTHON", str(python))
         step, found = told()
     assert step == "python worker" and "Python worker failed to connect back" in found

@@ -22,9 +22,7 @@ from kafka_sink.commit.exchanges import PARTITION
 from kafka_sink.commit.stream_name import FILE_NAME, query_name, spelled_name
 from kafka_sink.errors import CheckpointBehind, KafkaSinkError, NonDeterministicReplay, StateExpired, WrittenOtherwise
 from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
-from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
-from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
+from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind, OffsetCommitRequest, OffsetFetchRequest
 from kafka_sink.options.config import sink_config
 from spark_writes import Here
 

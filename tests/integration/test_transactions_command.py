@@ -37,11 +37,9 @@ from kafka_sink.kafka.admin.client import AdminClient as SinkClient
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.producer.transaction_manager import Transaction
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
+from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest, ProduceResponse
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
+from kafka_sink.kafka.protocol.apis.transactions import EndTxnRequest, InitProducerIdRequest, TxnOffsetCommitRequest
 from kafka_sink.kafka.protocol.requests import Request, Response
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import SinkConfig, given_options, sink_config
@@ -314,7 +312,7 @@ def test_ids_of_others_run_nothing_and_draw_nothing(query: Query, command: Comma
 @pytest.mark.long
 def test_it_is_a_program(query: Query) -> None:
     query.prepare()
-    program = [sys.executable, "-m", "kafka_sink.transactions"]
+    program = [sys.executable, "-m", "kafka_sink", "transactions"]
     arguments = ["--prefix", query.name, "--option", f"kafka.bootstrap.servers={query.kafka.bootstrap_servers}"]
     listed = subprocess.run([*program, "list", *arguments], capture_output=True, text=True, timeout=120, check=True)
     assert f"\n{query.name}.1 " in listed.stdout

@@ -26,8 +26,7 @@ from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.metadata import MetadataSnapshot, TopicSnapshot
 from kafka_sink.kafka.producer.accumulator import RecordAccumulator
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
-from kafka_sink.kafka.producer.producer_batch import BatchState, ProducerBatch
-from kafka_sink.kafka.producer.producer_id import ProducerIdAndEpoch
+from kafka_sink.kafka.producer.producer_batch import BatchState, ProducerBatch, ProducerIdAndEpoch
 from kafka_sink.kafka.producer.router import Router
 from kafka_sink.kafka.producer.sequences import Sequences
 from kafka_sink.options.config import sink_config

@@ -40,7 +40,7 @@ import frame as shared
 from frame import Application, Bench, arguments, bench, chosen, in_turns, jars
 from kafka_sink.broker import LocalKafka
 from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
+from kafka_sink.kafka.protocol.apis.transaction_state import DescribeProducersRequest
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.config import sink_config
 from peers import JVM, PYKAFKA, SAME, Peer, Servers, kafka_options

@@ -34,18 +34,15 @@ from kafka_sink.commit.markers import Decision
 from kafka_sink.commit.runner import run
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.offsets import list_offsets
-from kafka_sink.kafka.isolation import IsolationLevel
+from kafka_sink.kafka.config import IsolationLevel
+from kafka_sink.kafka.coordinators import Next, next_after
 from kafka_sink.kafka.net.network_client import NetworkClient
-from kafka_sink.kafka.producer.coordinators import Next, next_after
 from kafka_sink.kafka.producer.error_policy import Action, on_produce_error
-from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnResponse
-from kafka_sink.kafka.protocol.apis.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-)
-from kafka_sink.kafka.protocol.apis.list_offsets import LATEST
-from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from kafka_sink.kafka.protocol.apis.groups import OffsetFetchRequest, OffsetFetchResponse
+from kafka_sink.kafka.protocol.apis.offsets import LATEST
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest, ProduceResponse
+from kafka_sink.kafka.protocol.apis.transaction_state import DescribeTransactionsRequest, DescribeTransactionsResponse
+from kafka_sink.kafka.protocol.apis.transactions import AddPartitionsToTxnResponse
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.requests import Request, Response, api_of
 from kafka_sink.options.config import EXACTLY_ONCE, complete, given_options

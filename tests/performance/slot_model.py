@@ -14,7 +14,7 @@ from math import ceil
 from typing import NamedTuple
 
 from frame import markdown
-from kafka_sink.kafka.producer.combined_reads import READS_TOGETHER
+from kafka_sink.kafka.coordinators import READS_TOGETHER
 
 PLAN, SLOTS, COMMIT = "plan", "slots", "commit"
 # Beside the requests of each stage: the records that each log has got by the end.

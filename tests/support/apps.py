@@ -29,7 +29,7 @@ from kafka_reads import JVM, add_jvm_source, frame, options_of
 from kafka_sink import kept
 from kafka_sink.kafka.client import Producer
 from kafka_sink.options.config import complete, given_options
-from kafka_sink.spark.read_tally import ReadTally
+from kafka_sink.spark.tally import ReadTally
 from kafka_sink.spark.writer import KafkaBatchWriter
 from open_connections import connections_to
 from spark_writes import ARROW_BATCH_ROWS, finish, numbers, pykafka, save

@@ -24,7 +24,7 @@ import exactly_once_app
 import processes
 from kafka_sink import kept
 from kafka_sink.broker import LocalKafka
-from kafka_sink.spark.commit_message import TaskCommitMessage
+from kafka_sink.spark.task_results import TaskCommitMessage
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 from waiting import wait_until
 

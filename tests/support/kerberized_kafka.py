@@ -19,13 +19,12 @@ from unittest.mock import patch
 
 from fuzz.answers import answer
 from kafka_sink.broker import LocalKafka
-from kafka_sink.broker.ports import free_ports
 from kafka_sink.broker.process import LeashedProcess
-from kafka_sink.kafka.gss_library import LIBRARY, _Buffer, _Handle, _in, library
+from kafka_sink.broker.settings import free_ports
+from kafka_sink.kafka.kerberos import LIBRARY, _Buffer, _Handle, _in, library
+from kafka_sink.kafka.protocol.apis.handshake import SASL_AUTHENTICATE as AUTHENTICATE
+from kafka_sink.kafka.protocol.apis.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.apis.sasl_authenticate import API as AUTHENTICATE
-from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
-from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest
 from scripted_peers import Behaviour, ByteScript
 from secure_kafka import CA, keys_of
 from waiting import wait_until

@@ -12,8 +12,8 @@ import crc32c
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from kafka_sink.records.aborted_transaction import AbortedTransaction
 from kafka_sink.records.compression import codec_for
+from kafka_sink.records.record_batch import AbortedTransaction
 from record_cases import TEXT, Row, scalar_record
 
 CODEC_IDS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 from fuzz.answers import Said, answer
 from kafka_sink.kafka.protocol.all_apis import APIS
-from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest
+from kafka_sink.kafka.protocol.apis.handshake import ApiVersionsRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.requests import Request, api_of
 

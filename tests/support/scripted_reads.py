@@ -12,9 +12,9 @@ import apis
 from kafka_sink.errors import ReadError
 from kafka_sink.kafka import reader
 from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.consumer.fetcher import FetchSettings
-from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.metadata import Metadata
 from kafka_sink.kept import once
 from kafka_sink.options.config import given_options

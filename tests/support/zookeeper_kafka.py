@@ -14,10 +14,9 @@ from typing import Any, ClassVar
 from kafka_sink.broker import KAFKA_VERSIONS, LocalKafka
 from kafka_sink.broker.cluster import BROKER_JVM
 from kafka_sink.broker.errors import BrokerStartFailed
-from kafka_sink.broker.ports import HOST
 from kafka_sink.broker.process import LeashedProcess
 from kafka_sink.broker.resolve import Release
-from kafka_sink.broker.settings import RELOAD4J, Node
+from kafka_sink.broker.settings import HOST, RELOAD4J, Node
 from kafka_sink.broker.state import ClusterIdentity
 from waiting import wait_until
 

@@ -21,28 +21,25 @@ from pyspark.sql import types as spark_types
 from certificates import Authority
 from effort import each, some
 from kafka_sink import errors
-from kafka_sink.cli.last_receipt import tell_receipt
+from kafka_sink.cli.checkpoint import tell_receipt
 from kafka_sink.command_line import assignment
-from kafka_sink.doctor.first_aid import command, look_at_hosts
-from kafka_sink.doctor.writing import examine
+from kafka_sink.doctor.writing import command, examine, look_at_hosts
 from kafka_sink.errors import KafkaSinkError, WriteKind
+from kafka_sink.errors.redaction import Secret, reason_for, redacted
 from kafka_sink.kafka import connections
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.jaas import MODULES
 from kafka_sink.kafka.net.network_client import NetworkClient
-from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
-from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest
+from kafka_sink.kafka.protocol.apis.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka_sink.kafka.security import authenticator, tls_contexts
 from kafka_sink.kept import lease_producer
+from kafka_sink.monitoring.listener import ReceiptTotals
 from kafka_sink.monitoring.micro_batch import Run
-from kafka_sink.monitoring.receipts import ReceiptTotals
 from kafka_sink.options.config import given_options, sink_config
 from kafka_sink.options.table import OPTIONS, REFUSED
-from kafka_sink.spark.commit_message import TaskCommitMessage
-from kafka_sink.spark.proof import Identity, TaskProof
 from kafka_sink.spark.receipt_writer import leave_receipt, make_folder, write_receipt
 from kafka_sink.spark.source import KafkaDataSource
-from kafka_sink.text.redaction import Secret, reason_for, redacted
+from kafka_sink.spark.task_results import Identity, TaskCommitMessage, TaskProof
 from scripted_peers import Behaviour, peer, scripted
 
 CANARY = "canary-5e1b"

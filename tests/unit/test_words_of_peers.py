@@ -25,17 +25,13 @@ from kafka_sink.errors import KafkaSinkError
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.oauth import TokenEndpoint
-from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
-from kafka_sink.kafka.protocol.apis.describe_configs import TopicConfigsRequest
-from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsRequest
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
-from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest
+from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind, FindCoordinatorRequest, OffsetFetchRequest
+from kafka_sink.kafka.protocol.apis.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
-from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
-from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest
+from kafka_sink.kafka.protocol.apis.topics import CreateTopicsRequest, TopicConfigsRequest
+from kafka_sink.kafka.protocol.apis.transaction_state import DescribeTransactionsRequest, ListTransactionsRequest
+from kafka_sink.kafka.protocol.apis.transactions import InitProducerIdRequest
 from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import sink_config

@@ -14,24 +14,29 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
 from kafka_sink.errors import BrokersUnreachable, KafkaSinkError
 from kafka_sink.kafka.admin.driver import Driver
-from kafka_sink.kafka.backoff import backoff_ms
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.config import ClientConfig
-from kafka_sink.kafka.outage import Outage, limit_text, time_of_day
-from kafka_sink.kafka.producer.coordinators import Ask, Coordinators
+from kafka_sink.kafka.coordinators import Ask, Coordinators
+from kafka_sink.kafka.protocol.api import PartitionResult
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse, TopicMetadata
+from kafka_sink.kafka.protocol.apis.offsets import ListedOffset, ListOffsetsResponse
+from kafka_sink.kafka.protocol.apis.transaction_state import DescribeProducersResponse, ProducersOfPartition
+from kafka_sink.kafka.protocol.apis.transactions import WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.client_response import ClientResponse
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.requests import Request, Response
-from kafka_sink.kafka.throttles import without_throttles
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.waits import Outage, backoff_ms, limit_text, time_of_day, without_throttles
 
 log = logging.getLogger("kafka_sink")
+
 
 # How long the metadata of topics is used from the cache.
 TOPICS_FRESH_MS = 1_000
@@ -342,3 +347,64 @@ class _Calls:
 
     def is_done(self, now_ms: int) -> bool:
         return self.ends(now_ms)
+
+
+# --- leaders ----------------------------------------------------------------------------------------------------------
+# Finds the leader of each partition, and reads the answers of leaders by partition.
+
+Partitions = tuple[TopicPartition, ...]
+
+
+def by_leader(
+    partitions: Iterable[TopicPartition], topics: Iterable[TopicMetadata]
+) -> tuple[dict[int, Partitions], dict[TopicPartition, str]]:
+    """Return which of `partitions` each node leads, and for each of the others the reason why it has no leader."""
+    of_topic = {topic.name: topic for topic in topics}
+    leaders = leaders_of(of_topic.values())
+    codes = {
+        TopicPartition(topic.name, each.partition): each.error_code
+        for topic in of_topic.values()
+        for each in topic.partitions
+    }
+    led: dict[int, list[TopicPartition]] = {}
+    reasons = {}
+    for partition in partitions:
+        leader_id = leaders.get(partition, -1)
+        if leader_id >= 0:
+            led.setdefault(leader_id, []).append(partition)
+        else:
+            code = of_topic[partition[0]].error_code or codes.get(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            reasons[partition] = named(code)
+    return {leader_id: tuple(of_leader) for leader_id, of_leader in led.items()}, reasons
+
+
+def leaders_of(topics: Iterable[TopicMetadata]) -> dict[TopicPartition, int]:
+    """Return the leader of each partition, -1 if it has none."""
+    return {TopicPartition(topic.name, each.partition): each.leader_id for topic in topics for each in topic.partitions}
+
+
+def absent(partitions: Iterable[TopicPartition], topics: Iterable[TopicMetadata]) -> set[TopicPartition]:
+    """Return which of `partitions` are not there, by a Metadata answer that has or denies each topic."""
+    there: dict[str, set[int]] = {}
+    for topic in topics:
+        if topic.error_code == ErrorCode.NONE:
+            there[topic.name] = {each.partition for each in topic.partitions}
+        elif topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            there[topic.name] = set()
+    return {each for each in partitions if each.topic in there and each.partition not in there[each.topic]}
+
+
+def of_partitions(response: Response | None) -> Sequence[ProducersOfPartition | PartitionResult | ListedOffset]:
+    match response:
+        case DescribeProducersResponse(partitions=partitions):
+            return partitions
+        case ListOffsetsResponse(partitions=offsets):
+            return offsets
+        case WriteTxnMarkersResponse(results=results):
+            return results
+        case _:
+            return ()
+
+
+def named(code: int) -> str:
+    return f"{error_name(code)} (error {code})"

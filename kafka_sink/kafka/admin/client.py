@@ -43,34 +43,31 @@ from kafka_sink.errors import (
     TopicAuthorizationFailed,
     TopicNotFound,
 )
-from kafka_sink.kafka.admin.calls import Call, Caller
+from kafka_sink.kafka.admin.calls import Call, Caller, Partitions, absent, by_leader, named, of_partitions
 from kafka_sink.kafka.admin.driver import Driver, OwnConnections
-from kafka_sink.kafka.admin.leaders import Partitions, absent, by_leader, named, of_partitions
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import ClientConfig
+from kafka_sink.kafka.coordinators import Ask, Next, error_code_of, next_after
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
-from kafka_sink.kafka.outage import Outage
-from kafka_sink.kafka.producer.coordinators import Ask, Next, error_code_of, next_after
 from kafka_sink.kafka.producer.error_policy import Action, on_produce_error
 from kafka_sink.kafka.protocol.api import PartitionResult
-from kafka_sink.kafka.protocol.apis.describe_configs import (
+from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind
+from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
+from kafka_sink.kafka.protocol.apis.offsets import ListedOffset, ListOffsetsRequest
+from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
+from kafka_sink.kafka.protocol.apis.topics import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
     TopicConfigsRequest,
     TopicConfigsResponse,
 )
-from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest, ProducersOfPartition
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
-from kafka_sink.kafka.protocol.apis.list_offsets import ListedOffset, ListOffsetsRequest
-from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
-from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
-from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
+from kafka_sink.kafka.protocol.apis.transaction_state import DescribeProducersRequest, ProducersOfPartition
+from kafka_sink.kafka.protocol.apis.transactions import EndTxnRequest, TxnOffsetCommitRequest, WriteTxnMarkersRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.needs import Guarantee
 from kafka_sink.kafka.protocol.requests import Request, Response
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.waits import Outage
 
 T = TypeVar("T")
 

@@ -9,15 +9,21 @@ Source: Kafka's KafkaAdminClient (AdminClientRunnable).
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from kafka_sink.errors import KafkaSinkError, ProducerClosed
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.connections import connect
 from kafka_sink.kafka.metrics import Metrics
-from kafka_sink.kafka.network import AdminNetwork
+from kafka_sink.kafka.network import LONGEST_POLL_MS, AdminNetwork, NetworkOver
 from kafka_sink.kafka.protocol.client_response import ClientResponse
+from kafka_sink.kafka.protocol.needs import Guarantee
+from kafka_sink.kafka.protocol.requests import Request
+from kafka_sink.kafka.waits import Contact
 
 # More than a producer may have: these requests are independent, and a broker answers them in order.
 IN_FLIGHT = 100
@@ -78,3 +84,162 @@ class OwnConnections:
 
     def close(self) -> None:
         self.network.close()
+
+
+# --- over the connections of a producer -------------------------------------------------------------------------------
+# An admin client's requests over the connections of a producer, whose Sender thread alone uses the network.
+#
+#     the thread that asks             the Sender thread, in each turn
+#     drive(work)  ── wakes it ──>     run_once ─> work.run_once ─> network.send
+#        waits                         network.poll
+#        returns   <── notifies ──     take ─> work.handle ─> is the work done?
+#
+# Non-obvious:
+#
+# * Work belongs to one thread at a time: to the Sender thread from `drive` until the work is done or withdrawn. Answers
+#   that come at another time wait for the next work.
+# * The asking thread's wait ends when the work is done, when the Sender thread ends, or when its time is over.
+# * An exception of the work reaches the thread that asks. The Sender thread goes on.
+# * The guest has a lock of its own. No thread takes another lock of the producer while it holds this one, or the other
+#   way round, so no order of locks is needed.
+
+
+class SharedNetwork(AdminNetwork, Protocol):
+    def wakeup(self) -> None:
+        """End the current poll of the thread that drives the network, or the next one, early."""
+
+
+class Guest:
+    """A `Driver`. One thread at a time asks; another one drives the network."""
+
+    def __init__(self, network: SharedNetwork, clock_ms: Callable[[], int]) -> None:
+        """`clock_ms`: the Sender thread's."""
+        self.network: AdminNetwork = _GuestNetwork(network)
+        self._clock_ms = clock_ms
+        self._wakeup = network.wakeup
+        # Guards all below. Notified when the work is done, and when the Sender thread ends.
+        self._turn = threading.Condition()
+        self._work: Work | None = None
+        self._is_done = False
+        # The exception that ended the work.
+        self._error: Exception | None = None
+        # Answers that no work has processed yet.
+        self._answers: list[ClientResponse] = []
+        self._has_ended = False
+        self._failure: KafkaSinkError | None = None
+
+    # --- the thread that asks -----------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        return self._clock_ms()
+
+    def drive(self, work: Work, left_ms: Callable[[], int]) -> None:
+        with self._turn:
+            self._work, self._is_done, self._error = work, False, None
+            self._wakeup()
+            try:
+                while not self._is_done and not self._has_ended and (wait_ms := left_ms()) > 0:
+                    self._turn.wait(wait_ms / 1000)
+            finally:
+                # Withdrawn, if it is not done.
+                self._work = None
+            if self._error is not None:
+                raise self._error
+            if self._has_ended and not self._is_done:
+                raise self._failure or ProducerClosed(reason="its sender thread ended")
+
+    def collect(self) -> list[ClientResponse]:
+        return []
+
+    def close(self) -> None:
+        """Does nothing: the connections are the producer's."""
+
+    # --- the Sender thread --------------------------------------------------------------------------------------------
+
+    def run_once(self, now_ms: int) -> int:
+        """Hand the network everything that is due now. Return the longest time (ms) that a poll may wait."""
+        # Read without the lock: `drive` ends the poll after it has set the work.
+        if self._work is None:
+            return LONGEST_POLL_MS
+        with self._turn:
+            return self._go_on(now_ms, sends=True)
+
+    def take(self, answers: list[ClientResponse], now_ms: int) -> list[ClientResponse]:
+        """Process the answers to the guest's requests. Return the others."""
+        own = [replace(answer, token=answer.token.token) for answer in answers if isinstance(answer.token, _Token)]
+        if not own:
+            return answers
+        with self._turn:
+            self._answers += own
+            self._go_on(now_ms, sends=False)
+        return [answer for answer in answers if not isinstance(answer.token, _Token)]
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a thread waits for answers."""
+        return self._work is not None
+
+    def end(self, failure: KafkaSinkError | None) -> None:
+        """End every wait, from now on, with `failure`, or with ProducerClosed if it is None."""
+        with self._turn:
+            self._has_ended, self._failure = True, failure
+            self._turn.notify_all()
+
+    def _go_on(self, now_ms: int, *, sends: bool) -> int:
+        work, wait_ms = self._work, LONGEST_POLL_MS
+        if work is None:
+            return wait_ms
+        answers, self._answers = self._answers, []
+        try:
+            for answer in answers:
+                work.handle(answer, now_ms)
+            if sends:
+                wait_ms = work.run_once(now_ms)
+            if not work.is_done(now_ms):
+                return wait_ms
+        except Exception as error:
+            self._error = error
+        self._work, self._is_done = None, True
+        self._turn.notify_all()
+        return wait_ms
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """Marks a request as the guest's. `token`: its own one."""
+
+    token: object
+
+
+class _GuestNetwork(NetworkOver):
+    """The producer's network, with the guest's mark on each request."""
+
+    def __init__(self, network: AdminNetwork) -> None:
+        super().__init__(network)
+        self._admin = network
+
+    def send(
+        self, node_id: int, request: Request, now_ms: int, token: object = None, expect_response: bool = True
+    ) -> None:
+        self._network.send(node_id, request, now_ms, _Token(token), expect_response)
+
+    @property
+    def failure(self) -> KafkaSinkError | None:
+        return self._admin.failure
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self._admin.cluster_id
+
+    def name(self, node_id: int) -> str:
+        return self._admin.name(node_id)
+
+    def lacks(self, node_id: int, guarantee: Guarantee) -> tuple[str, ...]:
+        return self._admin.lacks(node_id, guarantee)
+
+    def finalized_features(self, node_id: int) -> Mapping[str, int] | None:
+        return self._admin.finalized_features(node_id)
+
+    def contact(self, now_ms: int) -> Contact:
+        """The producer looks at its servers itself."""
+        return Contact(is_reached=True)

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kafka_sink.errors import CoordinatorRefused, CoordinatorUnavailable, GroupCommitFailed, named_principal
+from kafka_sink.kafka.admin.calls import named
 from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.admin.leaders import named
 from kafka_sink.kafka.protocol.api import PartitionResult
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
-from kafka_sink.kafka.protocol.apis.offset_commit import ProgressCommitRequest, ProgressCommitResponse
+from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind, ProgressCommitRequest, ProgressCommitResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 

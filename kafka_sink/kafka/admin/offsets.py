@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import struct
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kafka_sink.errors import FetchRefused, TopicAuthorizationFailed, TopicToReadMissing
+from kafka_sink.kafka.admin.calls import Call, Partitions, by_leader, of_partitions
 from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.admin.leaders import Partitions
+from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.consumer.fetch_policy import Action, on_read_error
-from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.protocol.apis.list_offsets import NO_OFFSET, AskedOffset, ListedOffset, ListOffsetsRequest
-from kafka_sink.kafka.protocol.error_codes import error_name
+from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
+from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
+from kafka_sink.kafka.protocol.apis.offsets import (
+    LATEST,
+    NO_OFFSET,
+    AskedOffset,
+    ListedOffset,
+    ListOffsetsRequest,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.records.record_batch import HEADER_BYTES, MAGIC
 
 
 def list_offsets_request(
@@ -64,3 +78,167 @@ def raise_if_refused(found: Iterable[ListedOffset]) -> None:
 def is_final(code: int) -> bool:
     """Return whether an answer with this error code is not asked for again."""
     return on_read_error(code) not in (Action.RETRY, Action.REFRESH_AND_RETRY)
+
+
+# --- log ends, again and again ----------------------------------------------------------------------------------------
+# Finds where logs end, again and again, in one round trip to each broker.
+#
+# A stream asks before each micro-batch. The leaders of the time before are asked at once, beside the request for the
+# metadata of the topics. Only partitions that are new, or whose leader has moved, take a second round trip.
+#
+# Source: org.apache.spark.sql.kafka010.KafkaOffsetReaderAdmin.fetchLatestOffsets, which takes two.
+
+Topics = Mapping[str, TopicMetadata]
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """`topics`: by name, also those with an error. `ends`: of the partitions that are there."""
+
+    topics: Topics = field(default_factory=dict)
+    ends: Mapping[TopicPartition, ListedOffset] = field(default_factory=dict)
+
+
+def log_ends(
+    client: AdminClient,
+    names: tuple[str, ...] | None,
+    partitions_of: Callable[[Topics], Iterable[TopicPartition]],
+    isolation_level: IsolationLevel,
+    earlier: Logs,
+    expected: Collection[str] = (),
+) -> Logs:
+    """Return the topics of these names (None: all that the principal may describe), and where `partitions_of` them end.
+
+    `earlier`: the last answer. `expected`: topics that are asked for by name if the list of all lacks them. A list
+    leaves out a topic that the principal may not describe, an answer by name tells it from one that is gone.
+    What goes while it is asked for has no end. Raises TopicAuthorizationFailed, FetchRefused, LeaderUnavailable,
+    BrokersUnreachable.
+    """
+    caller = client.caller
+    deadline_ms = caller.deadline_ms()
+    led, _ = by_leader(partitions_of(earlier.topics), earlier.topics.values())
+    timeout_ms = client.config.request_timeout_ms
+    calls = [
+        Call(leader, list_offsets_request(dict.fromkeys(of_leader, LATEST), isolation_level, timeout_ms))
+        for leader, of_leader in led.items()
+    ]
+    answer = caller.metadata(names, deadline_ms, beside=calls)
+    topics = {topic.name: topic for topic in answer.topics}
+    if unlisted := tuple(sorted(set(expected) - topics.keys())):
+        topics |= {topic.name: topic for topic in caller.metadata(unlisted, deadline_ms).topics}
+    partitions = list(partitions_of(topics))
+    ends = {
+        TopicPartition(end.topic, end.partition): end
+        for call in calls
+        for end in of_partitions(call.response)
+        if isinstance(end, ListedOffset) and is_final(end.error_code)
+    }
+    found = {each: ends[each] for each in partitions if each in ends and _is_same(each.topic, earlier.topics, topics)}
+    raise_if_refused(found.values())
+    rest = dict.fromkeys((each for each in partitions if each not in found), LATEST)
+    return Logs(topics, found | offsets_there(client, rest, isolation_level))
+
+
+def _is_same(name: str, earlier: Topics, now: Topics) -> bool:
+    return earlier[name].topic_id == now[name].topic_id
+
+
+def epoch_ends(
+    client: AdminClient, logs: Logs, epochs: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, OffsetForLeaderEpochResponse | None]:
+    """Return where a leader epoch ends in the log of the leader of now, None if brokers lack the request: for the
+    partitions whose leader answers. Raises BrokersUnreachable."""
+    deadline_ms = client.caller.deadline_ms()
+    if epochs and not client.caller.takes(OffsetForLeaderEpochRequest("", 0, -1, -1), deadline_ms):
+        return dict.fromkeys(epochs)
+    led, _ = by_leader(epochs, logs.topics.values())
+    leaders = {each: leader for leader, of_leader in led.items() for each in of_leader}
+    calls = {
+        each: Call(leader, OffsetForLeaderEpochRequest(*each, logs.ends[each].leader_epoch, epochs[each]))
+        for each, leader in leaders.items()
+    }
+    client.caller.run(tuple(calls.values()), deadline_ms)
+    return {
+        each: call.response
+        for each, call in calls.items()
+        if isinstance(call.response, OffsetForLeaderEpochResponse) and call.response.error_code == ErrorCode.NONE
+    }
+
+
+# --- the batch at an offset -------------------------------------------------------------------------------------------
+# Fetches the batch that has an offset, from the leader: to see if it is the one that was there before.
+#
+# Source: DefaultRecordBatch; RecordBatch of what LogCleaner keeps: offsets, producer, sequence.
+
+# crc, attributes, last offset delta, base timestamp, max timestamp, producer id, epoch, sequence, count
+_FIELDS = struct.Struct(">IhiqqqhiI")
+_FIELDS_AT = 17
+_MAGIC_AT = 16
+_DELETE_HORIZON_BIT = 0x40
+
+
+class StoredBatch(NamedTuple):
+    """The header of a batch in a log."""
+
+    base_offset: int
+    last_offset: int
+    crc: int
+    attributes: int
+    max_timestamp: int
+    producer: tuple[int, int, int]
+    record_count: int
+
+    def may_become(self, other: StoredBatch) -> bool:
+        """Return whether `other` may be the same batch, later. Compaction removes records, and keeps offsets and
+        producers. A replica compacts on its own, so a new leader may have more records."""
+        if self.crc == other.crc and self.base_offset == other.base_offset:
+            return True
+        if (self.base_offset, self.last_offset, self.producer) != (
+            other.base_offset, other.last_offset, other.producer,
+        ):  # fmt: skip
+            return False
+        is_cleaned = other.record_count != self.record_count
+        return is_cleaned or bool((self.attributes | other.attributes) & _DELETE_HORIZON_BIT)
+
+
+def stored_batches(
+    client: AdminClient, logs: Logs, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, StoredBatch]:
+    """Return the first batch that ends at the offset or later, for those partitions whose leader tells at once. A
+    request for each. Raises BrokersUnreachable."""
+    deadline_ms = client.caller.deadline_ms()
+    led, _ = by_leader(offsets, logs.topics.values())
+    leaders = {each: leader for leader, of_leader in led.items() for each in of_leader}
+    calls = {each: Call(leader, _request(each, offsets[each], logs)) for each, leader in leaders.items()}
+    client.caller.run(tuple(calls.values()), deadline_ms)
+    found = {}
+    for each, call in calls.items():
+        if isinstance(call.response, FetchResponse) and call.response.error_code == ErrorCode.NONE:
+            batch = _stored_batch(call.response.records)
+            if batch is not None:
+                found[each] = batch
+    return found
+
+
+def _request(partition: TopicPartition, offset: int, logs: Logs) -> FetchRequest:
+    return FetchRequest(
+        topic=partition.topic,
+        topic_id=logs.topics[partition.topic].topic_id,
+        partition=partition.partition,
+        offset=offset,
+        leader_epoch=logs.ends[partition].leader_epoch,
+        isolation_level=IsolationLevel.READ_UNCOMMITTED,
+        # The first batch comes whole (KIP-74).
+        max_bytes=1,
+        min_bytes=1,
+        max_wait_ms=0,
+    )
+
+
+def _stored_batch(records: memoryview) -> StoredBatch | None:
+    if len(records) < HEADER_BYTES or records[_MAGIC_AT] != MAGIC:
+        return None
+    base_offset = int.from_bytes(records[:8], "big", signed=True)
+    crc, attributes, delta, _, max_timestamp, *producer, count = _FIELDS.unpack_from(records, _FIELDS_AT)
+    first, second, third = producer
+    return StoredBatch(base_offset, base_offset + delta, crc, attributes, max_timestamp, (first, second, third), count)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from kafka_sink.errors import TopicAuthorizationFailed, TopicNameInvalid, TopicNotFound
+from kafka_sink.kafka.admin.calls import named
 from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.admin.leaders import named
 from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.new_topic import NewTopic
-from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
+from kafka_sink.kafka.protocol.apis.topics import CreateTopicsRequest, CreateTopicsResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
 from kafka_sink.kafka.protocol.requests import api_of
 

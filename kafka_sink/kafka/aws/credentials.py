@@ -2,15 +2,162 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import base64
+import configparser
+import hashlib
+import hmac
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Protocol
+from urllib.parse import quote, urlencode
 
-from kafka_sink.kafka.aws.files import profile, profile_name
-from kafka_sink.kafka.aws.missing import Missing
-from kafka_sink.kafka.aws.sigv4 import Keys
-from kafka_sink.text.quoting import quoted
+from kafka_sink.errors.quoting import quoted
+
+# --- what a token lacks -----------------------------------------------------------------------------------------------
+# What a token lacks.
+
+
+class Missing(Exception):
+    """`reason`: what is missing. `advice`: what to do. Neither shows a credential."""
+
+    def __init__(self, reason: str, advice: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.advice = advice
+
+
+# --- AWS's two files --------------------------------------------------------------------------------------------------
+# AWS's two files: credentials and config, with one section for each profile.
+#
+# The section of the profile `demo` is `[demo]` in the file of credentials and `[profile demo]` in the file of config.
+# That of `default` is `[default]` in both. A setting in the file of credentials wins.
+#
+# Source: docs.aws.amazon.com/sdkref/latest/guide/file-format.html; botocore.configloader.
+
+DEFAULT_PROFILE = "default"
+# (variable that names the file, place without it)
+CREDENTIALS_FILE = ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")
+CONFIG_FILE = ("AWS_CONFIG_FILE", "~/.aws/config")
+
+
+def profile_name(environment: Mapping[str, str]) -> str:
+    """Return the profile that applies if the options name none."""
+    return environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE") or DEFAULT_PROFILE
+
+
+def profile(name: str, environment: Mapping[str, str]) -> Mapping[str, str] | None:
+    """Return the settings of a profile, or None if neither file has it. Raises Missing for a file that is unusable."""
+    found = [
+        section
+        for kind, is_config in ((CONFIG_FILE, True), (CREDENTIALS_FILE, False))
+        for section_name, section in _sections(kind, environment).items()
+        if _profile_of(section_name, is_config=is_config) == name
+    ]
+    return {key: value for section in found for key, value in section.items()} if found else None
+
+
+def _profile_of(section: str, *, is_config: bool) -> str | None:
+    """Return the profile that a section describes, or None if it describes something else (`[sso-session x]`)."""
+    if not is_config or section == DEFAULT_PROFILE:
+        return section
+    try:
+        # A name with blanks is quoted.
+        words = shlex.split(section)
+    except ValueError:
+        return None
+    return words[1] if len(words) == 2 and words[0] == "profile" else None
+
+
+def _sections(kind: tuple[str, str], environment: Mapping[str, str]) -> Mapping[str, Mapping[str, str]]:
+    variable, otherwise = kind
+    path = Path(environment.get(variable) or otherwise)
+    parser = configparser.RawConfigParser(default_section="")
+    try:
+        # The home of the environment that is given, as os.path.expanduser finds it in the process's own.
+        home = environment.get("HOME")
+        text = (Path(home, *path.parts[1:]) if home and path.parts[:1] == ("~",) else path.expanduser()).read_text()
+        parser.read_string(text)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, RuntimeError) as error:
+        why = getattr(error, "strerror", None) or "it has no home directory"
+        raise Missing(f"{path} cannot be read: {why}", f"correct {variable} or the file's permissions") from None
+    except (configparser.Error, UnicodeDecodeError):
+        # The parser's message quotes lines, which have keys in them. `from None` alone would keep it as the context.
+        pass
+    else:
+        return {name: dict(parser[name]) for name in parser.sections()}
+    raise Missing(f"{path} is not a file of profiles", "correct it: [name], then lines of name = value")
+
+
+# --- signatures -------------------------------------------------------------------------------------------------------
+# Signature version 4 of a presigned URL, for the one URL that MSK's brokers accept as a token.
+#
+# Pure. The bytes are those of botocore's SigV4QueryAuth.
+#
+# Source: docs.aws.amazon.com/IAM/latest/UserGuide/create-signed-request.html;
+# aws_msk_iam_sasl_signer.MSKAuthTokenProvider.
+
+ALGORITHM = "AWS4-HMAC-SHA256"
+SERVICE = "kafka-cluster"
+ACTION = "kafka-cluster:Connect"
+_NO_BODY = hashlib.sha256(b"").hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """AWS credentials. `session_token`: None for the keys of an IAM user."""
+
+    access_key: str = field(repr=False)
+    secret_key: str = field(repr=False)
+    session_token: str | None = field(default=None, repr=False)
+
+
+def moment(at_s: int) -> str:
+    """Return seconds since 1970 as 20260131T235959Z."""
+    return datetime.fromtimestamp(int(at_s), UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def token(keys: Keys, region: str, *, signed_at_s: int, expires_s: int, user_agent: str) -> str:
+    """Return the token: the presigned URL in base64url without padding. `signed_at_s`: seconds since 1970."""
+    url = f"{_presigned(keys, region, signed_at_s, expires_s)}&{urlencode({'User-Agent': user_agent})}"
+    return base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
+
+
+def _presigned(keys: Keys, region: str, signed_at_s: int, expires_s: int) -> str:
+    # AWS's signers use this host in every partition.
+    host = f"kafka.{region}.amazonaws.com"
+    date = moment(signed_at_s)
+    scope = (date[:8], region, SERVICE, "aws4_request")
+    parameters = {
+        "Action": ACTION,
+        "X-Amz-Algorithm": ALGORITHM,
+        "X-Amz-Credential": "/".join((keys.access_key, *scope)),
+        "X-Amz-Date": date,
+        "X-Amz-Expires": str(expires_s),
+        "X-Amz-SignedHeaders": "host",
+    }
+    if keys.session_token:
+        parameters["X-Amz-Security-Token"] = keys.session_token
+    pairs = [f"{_encoded(name)}={_encoded(value)}" for name, value in parameters.items()]
+    canonical = "\n".join(("GET", "/", "&".join(sorted(pairs)), f"host:{host}", "", "host", _NO_BODY))
+    to_sign = "\n".join((ALGORITHM, date, "/".join(scope), hashlib.sha256(canonical.encode()).hexdigest()))
+    key = f"AWS4{keys.secret_key}".encode()
+    for part in scope:
+        key = hmac.digest(key, part.encode(), "sha256")
+    signature = hmac.digest(key, to_sign.encode(), "sha256").hex()
+    return f"https://{host}/?{'&'.join(pairs)}&X-Amz-Signature={signature}"
+
+
+def _encoded(text: str) -> str:
+    return quote(text, safe="-._~")
+
+
+# --- credentials ------------------------------------------------------------------------------------------------------
 
 INSTALL = "install botocore where the connection is made (pip install 'pyspark-pykafka[aws]')"
 # Settings by which a profile has credentials that somebody must be asked for.
@@ -105,3 +252,48 @@ def _in_files(named: str | None, environment: Mapping[str, str]) -> Credentials:
         f"set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for the role of an instance, a container or a service "
         f"account {INSTALL}",
     )
+
+
+# --- the region of a cluster ------------------------------------------------------------------------------------------
+# The region of a cluster.
+#
+#     b-1.demo.xxxxxx.c2.kafka.eu-west-1.amazonaws.com        eu-west-1
+#     boot-xxxxxxxx.c1.kafka-serverless.us-east-1.amazonaws.com
+#     vpce-0a1b-us-east-1a.vpce-svc-0a1b.us-east-1.vpce.amazonaws.com
+#     kafka.example.com                                       none: the environment or the profile names it
+#
+# A name outside of AWS's domains may have anything in it, so no region is read from such a name.
+#
+# Source: software.amazon.msk.auth.iam.internals.utils.RegionUtils, which looks for a region in the whole name.
+
+_DOMAINS = (".amazonaws.com", ".amazonaws.com.cn")
+_REGION = re.compile(r"[a-z]{2,6}(?:-[a-z]{2,12}){1,2}-[0-9]{1,2}")
+VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
+
+
+def region_of(hosts: Iterable[str], named_profile: str | None, environment: Mapping[str, str]) -> str:
+    """Return the region of the first of `hosts` that shows one, else that of the environment, else that of the
+    profile. Raises Missing."""
+    for host in hosts:
+        if (region := region_in(host)) is not None:
+            return region
+    settings = profile(named_profile or profile_name(environment), environment) or {}
+    places = [(variable, environment.get(variable)) for variable in VARIABLES]
+    for place, text in (*places, ("the profile's region", settings.get("region"))):
+        if text and not _REGION.fullmatch(text):
+            raise Missing(f"{place} is {quoted(text)!r}, which is no region", "set it to a region such as eu-west-1")
+        if text:
+            return text
+    raise Missing(
+        "kafka.bootstrap.servers does not show the cluster's region, and the environment has no AWS_REGION",
+        "use the host names that MSK gives, or set AWS_REGION where the connection is made, on executors with "
+        "spark.executorEnv.AWS_REGION",
+    )
+
+
+def region_in(host: str) -> str | None:
+    """Return the region in a host name of AWS. A cluster's name may look like a region, so the last one counts."""
+    name = host.lower().rstrip(".")
+    if not name.endswith(_DOMAINS):
+        return None
+    return next(filter(_REGION.fullmatch, reversed(name.split("."))), None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.metadata import NO_EPOCH, NO_LEADER
-from kafka_sink.records.aborted_transaction import AbortedTransaction
+from kafka_sink.records.record_batch import AbortedTransaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,18 +50,22 @@ from kafka_sink.errors import (
     TopicAuthorizationFailed,
 )
 from kafka_sink.errors.reading import LossCause
-from kafka_sink.kafka.backoff import backoff_ms
-from kafka_sink.kafka.consumer.fetch_policy import Action, on_read_error
+from kafka_sink.kafka.config import IsolationLevel
+from kafka_sink.kafka.consumer.fetch_policy import (
+    Action,
+    Patience,
+    PreferredReplica,
+    TopicWatch,
+    missing,
+    on_read_error,
+)
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet, after_out_of_range, parts_at
 from kafka_sink.kafka.consumer.gaps import Gaps
-from kafka_sink.kafka.consumer.patience import Patience
-from kafka_sink.kafka.consumer.preferred_replica import PreferredReplica
-from kafka_sink.kafka.consumer.topic_watch import TopicWatch, missing
-from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.metadata import NO_EPOCH, NO_LEADER, Metadata
 from kafka_sink.kafka.network import LONGEST_POLL_MS, Network
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
-from kafka_sink.kafka.protocol.apis.list_offsets import (
+from kafka_sink.kafka.protocol.apis.metadata import MetadataResponse
+from kafka_sink.kafka.protocol.apis.offsets import (
     EARLIEST,
     LATEST,
     NO_OFFSET,
@@ -69,17 +73,14 @@ from kafka_sink.kafka.protocol.apis.list_offsets import (
     ListedOffset,
     ListOffsetsRequest,
     ListOffsetsResponse,
-)
-from kafka_sink.kafka.protocol.apis.metadata import MetadataResponse
-from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.requests import Request
-from kafka_sink.records.outline import outline
-from kafka_sink.records.record_batch import first_offset
+from kafka_sink.kafka.waits import backoff_ms
+from kafka_sink.records.record_batch import first_offset, outline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,8 +28,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 from kafka_sink.kafka.protocol.apis.fetch import FetchResponse
-from kafka_sink.records.outline import Header, Outline, headers, is_damaged_length
-from kafka_sink.records.record_batch import HEADER_BYTES
+from kafka_sink.records.record_batch import HEADER_BYTES, Header, Outline, headers, is_damaged_length
 
 # A batch that a reader takes (`records.decoder.Limits`). What claims more is damaged, or cannot be read anyway.
 MOST_BATCH_BYTES = 128 * 1024 * 1024

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kafka_sink.errors import ClusterChanged
-from kafka_sink.kafka.net.node import Server
+from kafka_sink.kafka.net.nodes import Server
 
 
 class ClusterIdentity:

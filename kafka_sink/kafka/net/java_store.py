@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kafka_sink.text.quoting import shell_command
-from kafka_sink.text.redaction import redacted
+from kafka_sink.errors.quoting import shell_command
+from kafka_sink.errors.redaction import redacted
 
 EXTRA = "pip install 'pyspark-pykafka[keystores]'"
 

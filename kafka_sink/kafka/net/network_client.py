@@ -51,12 +51,10 @@ from kafka_sink.errors import (
     WorkerExhausted,
 )
 from kafka_sink.errors.exhaustion import PATIENCE_MS, exhausted, is_exhaustion
-from kafka_sink.kafka.backoff import backoff_ms
-from kafka_sink.kafka.deadline import started
+from kafka_sink.kafka.clock import started
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.cluster_identity import ClusterIdentity
-from kafka_sink.kafka.net.node import Ending, Held, Node, NodeState
-from kafka_sink.kafka.net.nodes import Nodes
+from kafka_sink.kafka.net.nodes import Ending, Held, Node, Nodes, NodeState
 from kafka_sink.kafka.net.resolver import resolve as resolve_by_system
 from kafka_sink.kafka.net.transport import (
     Address,
@@ -69,9 +67,8 @@ from kafka_sink.kafka.net.transport import (
     TlsFailure,
     Transport,
 )
-from kafka_sink.kafka.outage import Contact
 from kafka_sink.kafka.protocol.api import MAX_FRAME_BYTES
-from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest
+from kafka_sink.kafka.protocol.apis.handshake import ApiVersionsRequest
 from kafka_sink.kafka.protocol.apis.metadata import Broker
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.client_response import ClientResponse
@@ -79,7 +76,7 @@ from kafka_sink.kafka.protocol.connection import Answer, Connection, State
 from kafka_sink.kafka.protocol.needs import Guarantee, lacking
 from kafka_sink.kafka.protocol.requests import Request, api_of
 from kafka_sink.kafka.protocol.sasl import Authentication
-from kafka_sink.kafka.throttles import MAX_THROTTLE_MS
+from kafka_sink.kafka.waits import MAX_THROTTLE_MS, Contact, backoff_ms
 
 log = logging.getLogger(__name__)
 

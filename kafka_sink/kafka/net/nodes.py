@@ -1,21 +1,197 @@
-"""The nodes of a client by id: the brokers of its cluster, and the bootstrap servers.
+"""Brokers as a client sees them: the state of each, and all by id.
 
-    bootstrap server -1, boot:9092 ── a response names broker 7, boot:9092 ──> broker 7, which -1 also leads to
-                                   <── broker 7 has moved, or is gone ───────
+    DISCONNECTED ── connecting ──> CONNECTING ── connected ──> NEGOTIATING ── ready ──> READY
+         └──────────────── disconnected, after a backoff that grows until READY ──────────┘
 
-A bootstrap server whose host and port are a broker's is that broker: one node with two ids. So the broker takes over
-the connection, with the requests in flight, the session and the throttle, and an attempt to connect with its backoff.
-Addresses compare as text: two names of one host are two nodes.
-
-Pure. Source: librdkafka 2.3 (rd_kafka_broker_update) and kafkajs (BrokerPool.refreshMetadata) do the same.
+Pure: the time is an argument. Source: org.apache.kafka.clients.ClusterConnectionStates; KIP-144 (backoff), KIP-302
+(all addresses of a name), KIP-219 (throttling), KIP-601 (setup timeout).
 """
 
 from __future__ import annotations
 
+import enum
+import random
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 
-from kafka_sink.kafka.net.node import Node, NodeState, Server
+from kafka_sink.errors.quoting import MAX_HOST_CHARACTERS, quoted
+from kafka_sink.kafka.net.transport import Address
 from kafka_sink.kafka.protocol.apis.metadata import Broker
+from kafka_sink.kafka.protocol.connection import Connection
+from kafka_sink.kafka.protocol.sasl import Computation
+from kafka_sink.kafka.waits import backoff_ms
+
+# Host and port, as configured or as brokers advertise them.
+Server = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How long one broker, or several at once, have throttled the client, and when the throttle ends.
+
+    `told_ms`: total of all throttles, including the rest of the current one.
+    """
+
+    until_ms: int = 0
+    told_ms: int = 0
+
+    def passed_ms(self, now_ms: int) -> int:
+        """Return the throttled time until `now_ms`. Never falls while `now_ms` grows."""
+        return self.told_ms - max(0, self.until_ms - now_ms)
+
+    def ending_at(self, until_ms: int, now_ms: int) -> Held:
+        """Return a copy with the same past and another end."""
+        return Held(until_ms, self.passed_ms(now_ms) + max(0, until_ms - now_ms))
+
+
+class Ending(enum.Enum):
+    """How the last attempt at a node ended."""
+
+    # Nothing listens there, the name is unknown, or no broker answered.
+    REFUSED = enum.auto()
+    # The peer took the connection, and hung up or was silent.
+    UNANSWERED = enum.auto()
+    # A broker has answered, or no connection was made in time.
+    OTHER = enum.auto()
+
+
+class NodeState(enum.Enum):
+    DISCONNECTED = enum.auto()
+    CONNECTING = enum.auto()
+    NEGOTIATING = enum.auto()
+    READY = enum.auto()
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """`node_id` is negative for a bootstrap server, until it is known which broker it is. `key` identifies its
+    connection."""
+
+    node_id: int
+    host: str
+    port: int
+    state: NodeState = NodeState.DISCONNECTED
+    key: int = -1
+    connection: Connection | None = None
+    address: Address | None = None
+    # Times in ms, on the caller's clock.
+    attempted_ms: int = -1
+    used_ms: int = 0
+    retry_at_ms: int = 0
+    throttled_until_ms: int = 0
+    # Counts only while connected: a broker without a connection delays nothing.
+    held: Held = Held()
+    # On this connection the node has answered a request that was sent after this many failures of the client.
+    answered_since: int = 0
+    # Attempts in a row that did not reach READY, and attempts in a row that did not even connect.
+    failures: int = 0
+    connect_failures: int = 0
+    ending: Ending = Ending.OTHER
+    # When to authenticate the connection again; None: never.
+    session_until_ms: int | None = None
+    setup_timeout_ms: int = 0
+    # May belong to an earlier connection, whose result is not needed any more.
+    computing: Future[bytes] | None = None
+    computation: Computation | None = None
+    computing_since_ms: int | None = None
+    _untried: deque[Address] = field(default_factory=deque)
+
+    def __str__(self) -> str:
+        role = f"broker {self.node_id}" if self.node_id >= 0 else "bootstrap server"
+        resolved = f" ({self.address})" if self.address is not None else ""
+        return f"{role} {quoted(self.host, MAX_HOST_CHARACTERS)}:{self.port}{resolved}"
+
+    @property
+    def server(self) -> Server:
+        return self.host, self.port
+
+    @property
+    def in_flight_count(self) -> int:
+        return 0 if self.connection is None else self.connection.in_flight_count
+
+    def can_connect(self, now_ms: int) -> bool:
+        return self.state is NodeState.DISCONNECTED and now_ms >= self.retry_at_ms
+
+    def throttle(self, until_ms: int, now_ms: int) -> None:
+        """Send no request before `until_ms`. An earlier time does not shorten a later one."""
+        self.throttled_until_ms = max(self.throttled_until_ms, until_ms)
+        if self.state is NodeState.READY:
+            self.held = self.held.ending_at(self.throttled_until_ms, now_ms)
+
+    def delay_ms(self, now_ms: int) -> int | None:
+        """Return ms until a backoff or a throttle ends (0 if neither), or None if only an event helps."""
+        if self.state is NodeState.DISCONNECTED:
+            return max(0, self.retry_at_ms - now_ms)
+        if self.state is NodeState.READY and self.throttled_until_ms > now_ms:
+            return self.throttled_until_ms - now_ms
+        return None
+
+    # --- transitions --------------------------------------------------------------------------------------------------
+
+    @property
+    def needs_resolving(self) -> bool:
+        return not self._untried
+
+    def resolved(self, addresses: Iterable[Address]) -> None:
+        """Set the addresses of `host`, to be tried in turn. The address that failed last goes to the end (KIP-302)."""
+        self._untried = deque(addresses)
+        if self._untried and self._untried[0] == self.address:
+            self._untried.rotate(-1)
+
+    def connecting(self, key: int, connection: Connection, now_ms: int, setup_timeout_ms: int) -> Address:
+        """Begin an attempt at the next address and return it. The attempt may take `setup_timeout_ms`."""
+        self.state = NodeState.CONNECTING
+        self.key = key
+        self.connection = connection
+        self.attempted_ms = now_ms
+        self.setup_timeout_ms = setup_timeout_ms
+        self.address = self._untried.popleft()
+        return self.address
+
+    def connected(self, now_ms: int) -> None:
+        self.state = NodeState.NEGOTIATING
+        self.connect_failures = 0
+        self.used_ms = now_ms
+
+    def ready(self, now_ms: int) -> None:
+        self.state = NodeState.READY
+        self.failures = 0
+        if self.throttled_until_ms > now_ms:
+            self.held = self.held.ending_at(self.throttled_until_ms, now_ms)
+
+    def disconnected(self, now_ms: int) -> None:
+        """Note the end of the connection. After READY the name is resolved again, because its address may have
+        changed."""
+        if self.held.until_ms > now_ms:
+            self.held = self.held.ending_at(now_ms, now_ms)
+        if self.state is NodeState.READY:
+            self._untried.clear()
+        if self.state is NodeState.CONNECTING:
+            self.connect_failures += 1
+        self.state = NodeState.DISCONNECTED
+        self.connection = None
+        self.session_until_ms = None
+        self.computing_since_ms = None
+
+    def back_off(self, now_ms: int, initial_ms: int, max_ms: int, rng: random.Random) -> None:
+        """Start a backoff. It grows with each failure in a row (KIP-144)."""
+        self.failures += 1
+        self.retry_at_ms = now_ms + backoff_ms(self.failures, initial_ms, max_ms, rng)
+
+
+# --- all nodes --------------------------------------------------------------------------------------------------------
+# The nodes of a client by id: the brokers of its cluster, and the bootstrap servers.
+#
+#     bootstrap server -1, boot:9092 ── a response names broker 7, boot:9092 ──> broker 7, which -1 also leads to
+#                                    <── broker 7 has moved, or is gone ───────
+#
+# A bootstrap server whose host and port are a broker's is that broker: one node with two ids. So the broker takes over
+# the connection, with the requests in flight, the session and the throttle, and an attempt to connect with its backoff.
+# Addresses compare as text: two names of one host are two nodes.
+#
+# Pure. Source: librdkafka 2.3 (rd_kafka_broker_update) and kafkajs (BrokerPool.refreshMetadata) do the same.
 
 
 class Nodes:

@@ -8,9 +8,9 @@ import socket
 import threading
 from concurrent.futures import Future
 
-from kafka_sink.kafka.deadline import started
+from kafka_sink.errors.quoting import MAX_HOST_CHARACTERS, quoted
+from kafka_sink.kafka.clock import started
 from kafka_sink.kafka.net.transport import Address
-from kafka_sink.text.quoting import MAX_HOST_CHARACTERS, quoted
 
 # Enough for two dead name servers, at resolv.conf's 5 s each, and for the answer of the next.
 LOOK_UP_TIMEOUT_S = 20.0

@@ -20,9 +20,9 @@ from typing import TypeVar
 
 from kafka_sink.errors import InvalidOption, MissingOption, RefusedOption
 from kafka_sink.errors.exhaustion import is_exhaustion
+from kafka_sink.errors.redaction import redacted
 from kafka_sink.kafka.net import jks, pkcs12
 from kafka_sink.kafka.net.java_store import EXTRA, as_pem, as_pkcs12
-from kafka_sink.text.redaction import redacted
 
 # A bundle of every public CA takes 230 KB.
 MAX_STORE_BYTES = 16 * 1024 * 1024

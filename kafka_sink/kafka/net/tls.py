@@ -34,10 +34,10 @@ from pathlib import Path
 from typing import Any
 
 from kafka_sink.errors import InvalidOption
+from kafka_sink.errors.redaction import Discreet
 from kafka_sink.kafka.net.resolver import is_address
 from kafka_sink.kafka.net.stores import keystore_pem, truststore_pem
 from kafka_sink.kafka.net.transport import TlsFailure
-from kafka_sink.text.redaction import Discreet
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 

@@ -19,7 +19,7 @@ import ssl
 from dataclasses import dataclass
 from typing import cast
 
-from kafka_sink.kafka.net.channel import Channel, check_connected
+from kafka_sink.kafka.net.selector import Channel, check_connected
 from kafka_sink.kafka.net.tls import HUNG_UP, explain
 from kafka_sink.kafka.net.transport import TlsFailure
 

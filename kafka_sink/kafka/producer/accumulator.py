@@ -31,10 +31,8 @@ from kafka_sink.kafka.config import LEAST_BUFFER_BYTES, even_batch_size
 from kafka_sink.kafka.metadata import NO_LEADER, MetadataSnapshot
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.buffer_pool import BufferPool
-from kafka_sink.kafka.producer.filling import Filling
-from kafka_sink.kafka.producer.producer_batch import NO_COMPRESSION, BatchState, ProducerBatch
-from kafka_sink.kafka.producer.producer_id import NO_SEQUENCE
-from kafka_sink.kafka.producer.routed_rows import Int64s, RoutedRows
+from kafka_sink.kafka.producer.producer_batch import NO_COMPRESSION, NO_SEQUENCE, BatchState, Filling, ProducerBatch
+from kafka_sink.kafka.producer.router import Int64s, RoutedRows
 from kafka_sink.kafka.producer.sequences import Sequences
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.records.compression import Codec

@@ -28,8 +28,7 @@ from collections.abc import Collection, Iterable
 
 from kafka_sink.kafka.producer.acknowledgements import RefusedRow
 from kafka_sink.kafka.producer.buffer_pool import BufferPool
-from kafka_sink.kafka.producer.producer_batch import ProducerBatch
-from kafka_sink.kafka.producer.producer_id import ProducerIdAndEpoch
+from kafka_sink.kafka.producer.producer_batch import ProducerBatch, ProducerIdAndEpoch
 from kafka_sink.kafka.producer.sequences import advance
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.record_batch import HEADER_BYTES

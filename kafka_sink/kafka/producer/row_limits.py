@@ -25,7 +25,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from kafka_sink.kafka.protocol.apis.describe_configs import number_in
+from kafka_sink.kafka.protocol.apis.topics import number_in
 from kafka_sink.records.bad_rows import GOOD, Reason, Reasons
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.compression import Codec

@@ -40,22 +40,25 @@ from kafka_sink.errors import (
     TopicAuthorizationFailed,
     TopicRecreated,
 )
-from kafka_sink.kafka.backoff import backoff_ms
 from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.coordinators import Coordinators
 from kafka_sink.kafka.metadata import Metadata, MetadataSnapshot
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.network import LONGEST_POLL_MS, Network
 from kafka_sink.kafka.producer import error_policy
 from kafka_sink.kafka.producer.accumulator import RecordAccumulator
 from kafka_sink.kafka.producer.batch_split import half_bytes, rest, split
-from kafka_sink.kafka.producer.coordinators import Coordinators
+from kafka_sink.kafka.producer.checks import Probe, TopicCheck
 from kafka_sink.kafka.producer.error_policy import Action
-from kafka_sink.kafka.producer.probe import Probe
-from kafka_sink.kafka.producer.producer_batch import BatchState, ProducerBatch
-from kafka_sink.kafka.producer.producer_id import NO_PRODUCER, NO_SEQUENCE, ProducerIdAndEpoch
+from kafka_sink.kafka.producer.producer_batch import (
+    NO_PRODUCER,
+    NO_SEQUENCE,
+    BatchState,
+    ProducerBatch,
+    ProducerIdAndEpoch,
+)
 from kafka_sink.kafka.producer.sequences import Sequences
 from kafka_sink.kafka.producer.throttling import WINDOW_MS, Throttled, Throttling
-from kafka_sink.kafka.producer.topic_check import TopicCheck
 from kafka_sink.kafka.producer.transaction_manager import (
     ADDS_PARTITIONS_ITSELF,
     Transaction,
@@ -63,7 +66,6 @@ from kafka_sink.kafka.producer.transaction_manager import (
     is_of_transaction,
     transaction_refused,
 )
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
 from kafka_sink.kafka.protocol.apis.produce import (
     UNKNOWN_OFFSET,
@@ -72,15 +74,15 @@ from kafka_sink.kafka.protocol.apis.produce import (
     ProduceResponse,
     ProduceResult,
 )
+from kafka_sink.kafka.protocol.apis.transactions import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
-from kafka_sink.kafka.protocol.topic_id import ids_differ
-from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.kafka.throttles import THROTTLED_LIMITS
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition, ids_differ
+from kafka_sink.kafka.waits import THROTTLED_LIMITS, backoff_ms
 from kafka_sink.records.compression import Codec
+from kafka_sink.records.dead_letters import key_bytes_of
 from kafka_sink.records.record_batch import HEADER_BYTES
 from kafka_sink.records.record_runs import records_at
-from kafka_sink.records.sent_rows import key_bytes_of
 
 # Value of the `acks` option -> `acks` field of a Produce request.
 ACKS = {"all": -1, "1": 1, "0": 0}

@@ -23,10 +23,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kafka_sink.errors import KafkaSinkError
-from kafka_sink.kafka.producer.producer_batch import ProducerBatch
-from kafka_sink.kafka.producer.producer_id import NO_SEQUENCE
-from kafka_sink.kafka.protocol.topic_id import ids_differ
-from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.producer.producer_batch import NO_SEQUENCE, ProducerBatch
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition, ids_differ
 
 NEVER = -1
 SEQUENCE_COUNT = 2**31  # 0 to 2147483647, then 0 again

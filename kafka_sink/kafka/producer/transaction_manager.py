@@ -32,12 +32,12 @@ from kafka_sink.errors import (
     TopicAuthorizationFailed,
     TransactionRefused,
 )
+from kafka_sink.kafka.coordinators import Ask, Coordinators
 from kafka_sink.kafka.metadata import NO_LEADER
-from kafka_sink.kafka.producer.coordinators import Ask, Coordinators
-from kafka_sink.kafka.producer.producer_id import ProducerIdAndEpoch
+from kafka_sink.kafka.producer.producer_batch import ProducerIdAndEpoch
 from kafka_sink.kafka.producer.sequences import SEQUENCE_COUNT
-from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
+from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind
+from kafka_sink.kafka.protocol.apis.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 

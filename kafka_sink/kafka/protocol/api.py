@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import enum
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kafka_sink.errors import ProtocolError
+from kafka_sink.errors.quoting import is_topic_name, quoted
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.text.quoting import quoted
-from kafka_sink.text.topic_name import is_topic_name
 
 
 def _any_answer(request: Any, response: Any) -> None:
@@ -159,3 +159,22 @@ def by_partition(
     answered = [((found["name"], each["partition_index"]), each) for found in topics for each in found["partitions"]]
     check_answered(api, [(topic, partition) for partition in partitions], (name for name, _ in answered))
     return {partition: each for (_, partition), each in answered}
+
+
+# --- operations of a principal ----------------------------------------------------------------------------------------
+# The operations that a principal may perform on a topic or group: one bit per operation code (KIP-430).
+
+NOT_TOLD = -(2**31)
+
+
+class AclOperation(enum.IntEnum):
+    """The operations that this project asks for, with Kafka's names and codes."""
+
+    READ = 3
+    WRITE = 4
+    DESCRIBE = 8
+
+
+def allows(authorized_operations: int, operation: AclOperation) -> bool | None:
+    """Return True if the operation is allowed, or None if the broker did not report it."""
+    return None if authorized_operations == NOT_TOLD else bool(authorized_operations >> operation & 1)

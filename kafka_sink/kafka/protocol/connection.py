@@ -39,10 +39,15 @@ from typing import Any
 from kafka_sink.errors import ApisMissing, ProtocolError, TlsExpected
 from kafka_sink.kafka.protocol.api import MAX_FRAME_BYTES
 from kafka_sink.kafka.protocol.apis import produce
-from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kafka_sink.kafka.protocol.apis.handshake import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
-from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.needs import Guarantee, lacking
 from kafka_sink.kafka.protocol.requests import (

@@ -20,9 +20,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
+from kafka_sink.kafka.config import IsolationLevel
+from kafka_sink.kafka.protocol.apis.fetch import FetchRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.apis.offsets import ListOffsetsRequest
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
+from kafka_sink.kafka.protocol.apis.transactions import InitProducerIdRequest
 from kafka_sink.kafka.protocol.requests import Request, api_of, select_version
 
 
@@ -74,3 +77,16 @@ def _words(need: Need, ranges: Mapping[int, tuple[int, int]]) -> str:
     theirs = ranges.get(api.key)
     found = f"it takes versions {theirs[0]} to {theirs[1]}" if theirs else "it has none"
     return f"{api.name} {lowest} to {highest} (Kafka {need.since}; {need.why}): {found}"
+
+
+# --- reads ------------------------------------------------------------------------------------------------------------
+# What a read needs of its brokers; see `needs.py`.
+
+READING = Guarantee(
+    "reading",
+    (
+        Need(MetadataRequest((), allow_auto_topic_creation=False), "1.0", "finds the leaders"),
+        Need(ListOffsetsRequest((), IsolationLevel.READ_COMMITTED, 0), "2.1", "finds where partitions begin and end"),
+        Need(FetchRequest("", None, 0, 0, 0, IsolationLevel.READ_COMMITTED, 0, 0, 0), "2.3", "reads records"),
+    ),
+)

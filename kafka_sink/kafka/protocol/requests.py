@@ -27,60 +27,77 @@ from typing import TYPE_CHECKING, Any
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.lazy_import import import_lazily
 from kafka_sink.kafka.protocol.api import Api
-from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest
+from kafka_sink.kafka.protocol.apis.handshake import ApiVersionsRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.message_reader import Budget, read_message
 
 # A process imports the modules of the requests that it sends.
 if TYPE_CHECKING:
-    from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-    from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import (
-        AddPartitionsToTxnRequest,
-        AddPartitionsToTxnResponse,
-    )
-    from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsResponse
-    from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest, CreateTopicsResponse
-    from kafka_sink.kafka.protocol.apis.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-    from kafka_sink.kafka.protocol.apis.describe_configs import (
-        DescribeConfigsRequest,
-        DescribeConfigsResponse,
-        TopicConfigsRequest,
-        TopicConfigsResponse,
-    )
-    from kafka_sink.kafka.protocol.apis.describe_groups import DescribeGroupRequest, DescribeGroupResponse
-    from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest, DescribeProducersResponse
-    from kafka_sink.kafka.protocol.apis.describe_transactions import (
-        DescribeTransactionsRequest,
-        DescribeTransactionsResponse,
-    )
-    from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
     from kafka_sink.kafka.protocol.apis.fetch import (
         FetchRequest,
         FetchResponse,
         SharedFetchRequest,
         SharedFetchResponse,
     )
-    from kafka_sink.kafka.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-    from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-    from kafka_sink.kafka.protocol.apis.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-    from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-    from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
-    from kafka_sink.kafka.protocol.apis.offset_commit import (
+    from kafka_sink.kafka.protocol.apis.groups import (
+        DeleteGroupsRequest,
+        DeleteGroupsResponse,
+        DescribeGroupRequest,
+        DescribeGroupResponse,
+        FindCoordinatorRequest,
+        FindCoordinatorResponse,
         OffsetCommitRequest,
         OffsetCommitResponse,
+        OffsetFetchRequest,
+        OffsetFetchResponse,
         ProgressCommitRequest,
         ProgressCommitResponse,
     )
-    from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-    from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import (
+    from kafka_sink.kafka.protocol.apis.handshake import (
+        ApiVersionsResponse,
+        SaslAuthenticateRequest,
+        SaslAuthenticateResponse,
+        SaslHandshakeRequest,
+        SaslHandshakeResponse,
+    )
+    from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
+    from kafka_sink.kafka.protocol.apis.offsets import (
+        ListOffsetsRequest,
+        ListOffsetsResponse,
         OffsetForLeaderEpochRequest,
         OffsetForLeaderEpochResponse,
     )
     from kafka_sink.kafka.protocol.apis.produce import ProduceRequest, ProduceResponse
-    from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-    from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-    from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-    from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+    from kafka_sink.kafka.protocol.apis.topics import (
+        CreateTopicsRequest,
+        CreateTopicsResponse,
+        DescribeConfigsRequest,
+        DescribeConfigsResponse,
+        TopicConfigsRequest,
+        TopicConfigsResponse,
+    )
+    from kafka_sink.kafka.protocol.apis.transaction_state import (
+        DescribeProducersRequest,
+        DescribeProducersResponse,
+        DescribeTransactionsRequest,
+        DescribeTransactionsResponse,
+        ListTransactionsRequest,
+        ListTransactionsResponse,
+    )
+    from kafka_sink.kafka.protocol.apis.transactions import (
+        AddOffsetsToTxnRequest,
+        AddOffsetsToTxnResponse,
+        AddPartitionsToTxnRequest,
+        AddPartitionsToTxnResponse,
+        EndTxnRequest,
+        EndTxnResponse,
+        InitProducerIdRequest,
+        InitProducerIdResponse,
+        TxnOffsetCommitRequest,
+        TxnOffsetCommitResponse,
+        WriteTxnMarkersRequest,
+        WriteTxnMarkersResponse,
+    )
 
     Request = (
         ProduceRequest

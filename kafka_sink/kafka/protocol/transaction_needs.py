@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
-from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
-from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
-from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsRequest
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
-from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest
-from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
-from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
-from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
+from kafka_sink.kafka.protocol.apis.groups import (
+    CoordinatorKind,
+    FindCoordinatorRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+)
+from kafka_sink.kafka.protocol.apis.transaction_state import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
+from kafka_sink.kafka.protocol.apis.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+    WriteTxnMarkersRequest,
+)
 from kafka_sink.kafka.protocol.needs import Guarantee, Need, produce
 
 # Version 1 of the transactions: brokers with version 2 (KIP-890) have these requests too.

@@ -11,13 +11,12 @@ from kafka_sink.commit import two_phase
 from kafka_sink.commit.markers import Ids
 from kafka_sink.commit.runner import run
 from kafka_sink.errors import ConfigError, KafkaSinkError
+from kafka_sink.errors.quoting import shell_command
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.config import GivenOptions
 from kafka_sink.spark.exactly_once.messages import PreparedCommitMessage
 from kafka_sink.spark.exactly_once.plan import planned_config, sink_of
-from kafka_sink.spark.last_run import recall
-from kafka_sink.spark.stream_naming import stream_name
-from kafka_sink.text.quoting import shell_command
+from kafka_sink.spark.exactly_once.stream_state import recall, stream_name
 
 log = logging.getLogger(__name__)
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kafka_sink.errors import WriteKind
+from kafka_sink.commit.handover import Sink, command
+from kafka_sink.errors import KafkaSinkError, WriteKind
+from kafka_sink.errors.exhaustion import exhaustion_named
 from kafka_sink.options.config import GivenOptions
-from kafka_sink.spark.proof import ONLY_MICRO_BATCH, Identity
+from kafka_sink.spark.task_results import ONLY_MICRO_BATCH, Identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +47,24 @@ def batch_identity(given: GivenOptions) -> tuple[str, BatchWrite]:
     prefix = given.get("transactional_id_prefix") or "pykafka-batch"
     write = BatchWrite(write_id, ONLY_MICRO_BATCH, receipt_name=given.get("receipt_name"))
     return f"{prefix}.{write_id}", write
+
+
+# --- errors of transactional writes -----------------------------------------------------------------------------------
+# Adapts errors to transactional writes, whose rows are invisible until they are committed.
+
+
+@contextmanager
+def told_of_a_transaction(batch: BatchWrite | None, *, committing: Sink | None = None) -> Iterator[None]:
+    """Make errors describe the rows of a transactional write, and the way to run the write again.
+
+    `committing`: the sink if some rows may be visible, otherwise None.
+    """
+    try:
+        with exhaustion_named():
+            yield
+    except KafkaSinkError as error:
+        raise error.in_transaction(
+            committing=committing is not None,
+            write_kind=WriteKind.STREAM if batch is None else batch.kind,
+            repair="" if committing is None else command(committing, "repair"),
+        ) from error.__cause__

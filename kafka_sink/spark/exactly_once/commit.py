@@ -3,29 +3,129 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.exchanges import check_generation
 from kafka_sink.commit.forgetting import forget
 from kafka_sink.commit.lineage import check_decision, check_replay
+from kafka_sink.commit.markers import Decision
 from kafka_sink.commit.runner import run
 from kafka_sink.errors import DriverFenced, KafkaSinkError
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.config import GivenOptions
-from kafka_sink.spark.commit_message import TaskCommitMessage
-from kafka_sink.spark.exactly_once.created_again import tell_created_again
-from kafka_sink.spark.exactly_once.many_slots import tell_many_slots
+from kafka_sink.spark.exactly_once.batch_write import told_of_a_transaction
 from kafka_sink.spark.exactly_once.messages import CountedCommitMessage, PreparedCommitMessage
 from kafka_sink.spark.exactly_once.plan import Plan, planned_config
-from kafka_sink.spark.exactly_once.transactional_errors import told_of_a_transaction
-from kafka_sink.spark.exactly_once.written_version import pass_over
+from kafka_sink.spark.exactly_once.slot import total_of
 from kafka_sink.spark.rate import tell_too_fast
 from kafka_sink.spark.receipt_writer import write_receipt
+from kafka_sink.spark.task_results import TaskCommitMessage
 
 log = logging.getLogger(__name__)
+
+
+# --- topics that were created again -----------------------------------------------------------------------------------
+# Warns of topics that were deleted and created again, so that committed rows are gone.
+
+
+def tell_created_again(plan: Plan, messages: Sequence[PreparedCommitMessage]) -> None:
+    """Warn of recreated topics whose rows are not written again, because their slots were visible before."""
+    decision = plan.facts.decision
+    ids = {topic: found for each in messages if each.prepared.visible for topic, found in each.topic_ids.items()}
+    decided = messages[0].micro_batch_id, messages[0].prepared.query_id
+    if decision is not None and (decision.micro_batch_id, decision.query_id) == decided:
+        warn_created_again(plan, decision, ids)
+
+
+def warn_created_again(plan: Plan, decision: Decision, topic_ids: Mapping[str, str | None]) -> None:
+    """Warn if the current `topic_ids` differ from those of the decision."""
+    name, sink = f"micro-batch {decision.micro_batch_id}", plan.sink.names.sink
+    advice = f"If the new topic is to have them, write them with a batch write, from what {name} read"
+    if plan.sink.is_versioned:
+        name = f"txnVersion {decision.micro_batch_id} of txnAppId {sink!r}"
+        advice = "If the new topic is to have them, write them under a higher txnVersion"
+    for topic, (old_id, new_id) in decision.created_again(topic_ids).items():
+        log.warning(
+            "topic %r was deleted and created again after %s was decided (topic id %s is now %s). Rows of %s that were "
+            "in the old topic are gone with it, and are not written again, as they were committed. %s.",
+            topic, name, old_id, new_id, name, advice,
+        )  # fmt: skip
+
+
+# --- many slots -------------------------------------------------------------------------------------------------------
+# A warning about a micro-batch, or a batch write, with so many Spark partitions that its commit takes seconds.
+
+# On brokers that shared two cores a commit of 256 slots took 1.3 s, and one of 1,024 slots 4.0 s
+# (docs/design/performance.md, "Many slots").
+MANY = 500
+
+# In this process. Each micro-batch of a stream has about as many slots as the one before.
+_TOLD: set[str] = set()
+
+
+def tell_many_slots(sink: str, slots: int, took_s: float) -> None:
+    """Log one line for each sink with more than MANY slots. `took_s`: how long the commit took."""
+    if slots <= MANY or sink in _TOLD:
+        return
+    _TOLD.add(sink)
+    log.warning(
+        "a commit of exactly-once sink %r took %.1f s: it has %d slots, one for each Spark partition. The rows "
+        "are safe. Fewer Spark partitions make it faster: df.coalesce(64) before the write.",
+        sink,
+        took_s,
+        slots,
+    )
+
+
+# --- versions that were written before --------------------------------------------------------------------------------
+# The commit of a version that was written before: it compares the rows, and logs that nothing was written.
+
+
+def pass_over(given: GivenOptions, counted: Sequence[CountedCommitMessage]) -> None:
+    """Commit a version that the plan found written: compare its rows, and log a warning that nothing was written.
+
+    The rows are compared only if this version was the last decision. Raises NonDeterministicReplay, ExactlyOnceError,
+    ClusterError.
+    """
+    plan = counted[0].plan
+    assert plan is not None and plan.batch is not None and plan.facts.decision is not None, "a version was planned"
+    version, decided = plan.batch.micro_batch_id, plan.facts.decision.micro_batch_id
+    if version == decided:
+        _check_written(given, plan, counted)
+    log.warning(
+        "txnVersion %d of txnAppId %r writes nothing (%d rows were read), because %s. New rows need a higher "
+        "txnVersion; a stream with a new checkpoint, whose batch ids begin again, a new txnAppId.",
+        version,
+        plan.sink.names.sink,
+        sum(each.record_count for each in counted),
+        "it was written before" if version == decided else f"{decided} was written before",
+    )
+
+
+def _check_written(given: GivenOptions, plan: Plan, counted: Sequence[CountedCommitMessage]) -> None:
+    assert plan.facts.decision is not None, "the decision of the written version"
+    topics = tuple(sorted({topic for each in counted for topic in each.topics}))
+    with (
+        told_of_a_transaction(plan.batch, committing=plan.sink),
+        lease_admin_client(planned_config(given).producer, plan.sink.cluster_id) as client,
+    ):
+        led, leaderless = client.partitions(topics)
+        warn_created_again(plan, plan.facts.decision, client.topic_ids(topics))
+        steps = two_phase.check_written(
+            plan.sink,
+            plan.facts,
+            [each.fingerprint for each in counted],
+            total=total_of,
+            touched=led + leaderless,
+            allow_lost_state=plan.allow_lost_state,
+        )
+        run(client, steps)
+
+
+# --- commit -----------------------------------------------------------------------------------------------------------
 
 # Time limit for the deletion of a batch write's groups, which normally takes about 10 ms (8 slots, one broker).
 FORGET_MS = 3_000

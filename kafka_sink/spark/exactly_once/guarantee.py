@@ -12,9 +12,9 @@ from kafka_sink.options.config import GivenOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafka_sink.spark.commit_message import TaskCommitMessage
     from kafka_sink.spark.exactly_once.plan import Plan
     from kafka_sink.spark.interceptor_chain import InterceptorChain
+    from kafka_sink.spark.task_results import TaskCommitMessage
 
 
 class _ExactlyOnce:
@@ -34,9 +34,9 @@ class _ExactlyOnce:
     def commit(self, messages: Sequence[WriterCommitMessage | None], micro_batch_id: int | None) -> None:
         """Make the rows visible."""
         from kafka_sink.spark.bad_rows import check_bad_rows
-        from kafka_sink.spark.commit_message import check_all_present
+        from kafka_sink.spark.exactly_once.batch_write import told_of_a_transaction
         from kafka_sink.spark.exactly_once.commit import commit_micro_batch
-        from kafka_sink.spark.exactly_once.transactional_errors import told_of_a_transaction
+        from kafka_sink.spark.task_results import check_all_present
 
         with told_of_a_transaction(None if self.planned is None else self.planned.batch):
             present = check_all_present(messages, micro_batch_id=micro_batch_id)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from kafka_sink.commit.handover import SlotPrepared
 from kafka_sink.commit.markers import Ids
-from kafka_sink.spark.commit_message import TaskCommitMessage
 from kafka_sink.spark.exactly_once.plan import Plan
+from kafka_sink.spark.task_results import TaskCommitMessage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.commit_topic import ensure_commit_topic
-from kafka_sink.commit.earlier_name import began_as
 from kafka_sink.commit.handover import Facts, Sink
 from kafka_sink.commit.markers import Decision, Names
 from kafka_sink.commit.runner import run
-from kafka_sink.commit.stream_name import StreamName
+from kafka_sink.commit.stream_name import StreamName, began_as
 from kafka_sink.errors import InvalidOption, MissingOption, TopicAuthorizationFailed, TopicNotFound
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.clock import monotonic_ms
@@ -19,10 +18,8 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.protocol.transaction_needs import EXACTLY_ONCE
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.config import GivenOptions, SinkConfig, complete
-from kafka_sink.spark.exactly_once.batch_write import BatchWrite, batch_identity
-from kafka_sink.spark.exactly_once.transactional_errors import told_of_a_transaction
-from kafka_sink.spark.last_run import remember
-from kafka_sink.spark.stream_naming import is_new, name_stream, stream_name
+from kafka_sink.spark.exactly_once.batch_write import BatchWrite, batch_identity, told_of_a_transaction
+from kafka_sink.spark.exactly_once.stream_state import is_new, name_stream, remember, stream_name
 
 log = logging.getLogger(__name__)
 

@@ -20,12 +20,10 @@ from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.interceptors import Interceptor
-from kafka_sink.spark.reading.divide import packed
+from kafka_sink.spark.reading.divide import RangePartition, advise, packed
 from kafka_sink.spark.reading.executions import PlannedTask, blocks_folder, planned_tasks, ranges_of
 from kafka_sink.spark.reading.filters import Wanted
 from kafka_sink.spark.reading.plan import plan
-from kafka_sink.spark.reading.range_partition import RangePartition
-from kafka_sink.spark.reading.small_tasks import advise
 from kafka_sink.spark.task import Task
 
 # Spark up to 4.3 keeps the plan of a filtered read for every later query of the same DataFrame: a plan that leaves rows

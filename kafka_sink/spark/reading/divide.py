@@ -6,11 +6,17 @@ Source: org.apache.spark.sql.kafka010.KafkaOffsetRangeCalculator. It has no pack
 from __future__ import annotations
 
 import heapq
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from pyspark.sql.datasource import InputPartition
+
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
+from kafka_sink.options.reading import ReadConfig
+
+log = logging.getLogger("kafka_sink")
 
 
 def divide(
@@ -103,3 +109,64 @@ def _cut(range_: FetchRange, parts: int) -> Iterator[FetchRange]:
         left -= size
         yield replace(range_, first=first, end=first + size)
         first += size
+
+
+# --- what a task gets -------------------------------------------------------------------------------------------------
+# What the plan of a read hands to a task.
+
+
+class RangePartition(InputPartition):
+    """The ranges of offsets that one task reads."""
+
+    def __init__(self, ranges: Sequence[FetchRange]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
+
+
+# --- advice about small tasks -----------------------------------------------------------------------------------------
+# Advice for a read whose tasks cost more than their records: how many tasks would do. Pure, but for its line of log.
+#
+# A task costs 25 to 50 ms of CPU, as much as reading 50,000 records (docs/design/performance.md, "Reads in Spark").
+
+RECORDS_WORTH_A_TASK = 50_000
+# Enough to keep a small cluster busy. With fewer tasks than four times as many there is little to gain.
+FEWEST, WORTHWHILE = 8, 4
+
+
+Tasks = Sequence[Sequence[FetchRange]]
+
+
+def enough_tasks(tasks: Tasks, config: ReadConfig) -> int | None:
+    """Return the maxPartitions to advise. None: tasks are worth their cost, or an option says how many."""
+    if config.max_partitions or config.min_partitions or config.max_records_per_partition:
+        return None
+    enough = max(FEWEST, -(-_records(tasks) // RECORDS_WORTH_A_TASK))
+    return enough if len(tasks) >= WORTHWHILE * enough else None
+
+
+def described(tasks: Tasks) -> str:
+    """Return how many there are, and how large. Offsets are counted: a compacted topic has fewer records."""
+    if not tasks:
+        return "no records to read now"
+    each = f"{round(_records(tasks) / len(tasks)):,} records"
+    return f"1 task of {each}" if len(tasks) == 1 else f"{len(tasks)} tasks of about {each}"
+
+
+def advise(tasks: Tasks, config: ReadConfig) -> bool:
+    """Log a line if the tasks are too small. Return True if it did."""
+    enough = enough_tasks(tasks, config)
+    if enough is not None:
+        topics = sorted({each.topic for ranges in tasks for each in ranges})
+        log.warning(
+            "a read of %s has %s. To start a task costs more than to read its records: "
+            "maxPartitions=%d would make %d tasks.",
+            topics[0] if len(topics) == 1 else f"{len(topics)} topics",
+            described(tasks),
+            enough,
+            enough,
+        )
+    return enough is not None
+
+
+def _records(tasks: Tasks) -> int:
+    return sum(each.end - each.first for ranges in tasks for each in ranges)

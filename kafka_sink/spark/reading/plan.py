@@ -13,18 +13,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kafka_sink.errors import InvalidOption, NoRecordSince
+from kafka_sink.kafka.admin.calls import leaders_of
 from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.admin.leaders import leaders_of
 from kafka_sink.kafka.admin.offsets import list_offsets
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
-from kafka_sink.kafka.protocol.apis.list_offsets import EARLIEST, LATEST, NO_OFFSET, ListedOffset
-from kafka_sink.kafka.protocol.read_needs import READING
+from kafka_sink.kafka.protocol.apis.offsets import EARLIEST, LATEST, NO_OFFSET, ListedOffset
+from kafka_sink.kafka.protocol.needs import READING
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.bounds import AtOffset, AtOffsets, AtTime, AtTimes, Bound, text_of
 from kafka_sink.options.reading import ReadConfig
-from kafka_sink.spark.reading.clip import Offsets, clipped
 from kafka_sink.spark.reading.divide import divide
 from kafka_sink.spark.reading.filters import Wanted
+from kafka_sink.spark.reading.positions import Offsets, clipped
 from kafka_sink.spark.reading.topics import partitions_there, topics_to_read
 
 

@@ -13,22 +13,73 @@ from pyspark.sql.datasource import InputPartition
 from kafka_sink.errors import BatchOverLimit, MessageFormatTooOld, ReadError, RecordsCorrupt, TimestampNotReadable
 from kafka_sink.errors.failures import of_read, told_to_spark
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet
-from kafka_sink.kafka.consumer.statistics import ReadStatistics
+from kafka_sink.kafka.statistics import ReadStatistics
 from kafka_sink.kept import lease_reader
 from kafka_sink.options.reading import ReadConfig
-from kafka_sink.records.decoder import Limits, RecordSetDecoder
-from kafka_sink.records.undecodable import BatchTooLarge, OldFormat, TimestampOutOfRange, TooManyHeaders, Undecodable
+from kafka_sink.records.batch_table import BatchTooLarge, OldFormat, TimestampOutOfRange, TooManyHeaders, Undecodable
+from kafka_sink.records.decoder import DEFAULT_LIMITS, Limits, RecordSetDecoder
+from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.reading.columns import Rows
-from kafka_sink.spark.reading.joined import Joined
-from kafka_sink.spark.reading.range_partition import RangePartition
-from kafka_sink.spark.reading.reported import reported
+from kafka_sink.spark.reading.divide import RangePartition
 from kafka_sink.spark.task import Task
 
 if TYPE_CHECKING:
     from kafka_sink.kafka.reader import Reader
 
 log = logging.getLogger("kafka_sink")
+
+
+# --- interceptors -----------------------------------------------------------------------------------------------------
+# Notifies the interceptors of a read.
+
+
+def reported(
+    rows: Generator[pa.RecordBatch, None, Sequence[ReadStatistics]], interceptors: Sequence[Interceptor]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of ranges. Notify the interceptors when Spark asks for more than the last of them."""
+    chain = InterceptorChain(interceptors)
+    try:
+        for statistics in (yield from rows):
+            chain.on_read(statistics)
+    finally:
+        chain.close()
+
+
+# --- small Arrow batches ----------------------------------------------------------------------------------------------
+# Arrow batches of many partitions: small ones are joined.
+
+
+class Joined:
+    """Joins record batches of many partitions into few, in their order: Spark takes each apart at a cost of its own.
+
+    Until one is full it holds `most_rows` and `most_bytes` at most, and the same again while they are copied.
+    """
+
+    def __init__(self, most_rows: int = DEFAULT_LIMITS.most_rows, most_bytes: int = DEFAULT_LIMITS.most_bytes) -> None:
+        self._most_rows, self._most_bytes = most_rows, most_bytes
+        self._parts: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """Take a record batch. Return those before it as one, if it does not fit beside them."""
+        rows, size_bytes = self._rows + batch.num_rows, self._bytes + batch.nbytes
+        full = self.rest() if rows > self._most_rows or size_bytes > self._most_bytes else None
+        self._parts.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        return full
+
+    def rest(self) -> pa.RecordBatch | None:
+        """Return what was taken and not returned yet."""
+        parts, self._parts, self._rows, self._bytes = self._parts, [], 0, 0
+        if len(parts) < 2:
+            return parts[0] if parts else None
+        (whole,) = pa.Table.from_batches(parts).combine_chunks().to_batches()
+        return whole
+
+
+# --- range reader -----------------------------------------------------------------------------------------------------
 
 
 class RangeReader:

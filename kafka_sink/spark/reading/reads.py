@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as spark_types
 
 from kafka_sink.errors.failures import of_read
+from kafka_sink.errors.redaction import Secret
 from kafka_sink.options.cautions import group_caution, log_once
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, ReadConfig, read_config
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.reading.columns import check_user_schema, whole_schema
-from kafka_sink.text.redaction import Secret
 
 if TYPE_CHECKING:
     from kafka_sink.spark.reading.batch_reader import KafkaBatchReader

@@ -20,12 +20,10 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.interceptors import Interceptor
-from kafka_sink.spark.reading.divide import packed
+from kafka_sink.spark.reading.divide import RangePartition, advise, packed
 from kafka_sink.spark.reading.group_progress import GroupProgress
 from kafka_sink.spark.reading.positions import Checkpointed, Positions, checkpointed, positions_of
-from kafka_sink.spark.reading.range_partition import RangePartition
 from kafka_sink.spark.reading.read_limits import StreamReader, is_limited, read_limit
-from kafka_sink.spark.reading.small_tasks import advise
 from kafka_sink.spark.reading.stream_plan import StreamPlan
 
 

@@ -19,13 +19,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_sink.broker import ports, requests, state
+from kafka_sink.broker import requests, settings, state
 from kafka_sink.broker.__main__ import main
-from kafka_sink.broker.errors import DirectoryUnusable, DiskFull, JavaNotFound, JavaVersionUnsupported, LocalKafkaError
+from kafka_sink.broker.errors import (
+    DirectoryUnusable,
+    DiskFull,
+    JavaNotFound,
+    JavaVersionUnsupported,
+    LocalKafkaError,
+    tells_of_full_disk,
+    writing_to,
+)
 from kafka_sink.broker.java import find_java, parse_java_major
 from kafka_sink.broker.settings import COMPUTED_SETTINGS, Node, render_properties, server_settings
 from kafka_sink.broker.state import ProcessIdentity, RunningCluster
-from kafka_sink.broker.storage import tells_of_full_disk, writing_to
 from scripted_peers import Behaviour, drips, peer, says_nothing
 
 RUNNING = RunningCluster(ProcessIdentity(12, "345"), "4.3.1", 1, "127.0.0.1:21001")
@@ -158,14 +165,14 @@ def test_an_error_of_the_system_in_a_folder_and_what_java_says_of_a_full_disk() 
 
 
 def test_ports_are_different_and_a_taken_one_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(set(ports.free_ports(6, random.Random(1)))) == 6
-    first, second = ports.free_ports(2, random.Random(7))
-    with socket.create_server((ports.HOST, first)):
-        assert not ports.is_free(first)
-        assert ports.free_ports(1, random.Random(7)) == [second]
-    monkeypatch.setattr(ports, "is_free", lambda port: False)
+    assert len(set(settings.free_ports(6, random.Random(1)))) == 6
+    first, second = settings.free_ports(2, random.Random(7))
+    with socket.create_server((settings.HOST, first)):
+        assert not settings.is_free(first)
+        assert settings.free_ports(1, random.Random(7)) == [second]
+    monkeypatch.setattr(settings, "is_free", lambda port: False)
     with pytest.raises(LocalKafkaError, match="no 2 free ports between"):
-        ports.free_ports(2, random.Random(1))
+        settings.free_ports(2, random.Random(1))
 
 
 def test_below_the_ephemeral_range() -> None:
@@ -173,7 +180,7 @@ def test_below_the_ephemeral_range() -> None:
     if not file.exists():
         pytest.skip("this system does not tell its range here")
     lowest, highest = map(int, file.read_text().split())
-    assert lowest > ports.HIGHEST_PORT or highest < ports.LOWEST_PORT
+    assert lowest > settings.HIGHEST_PORT or highest < settings.LOWEST_PORT
 
 
 def test_major_version() -> None:

@@ -18,14 +18,13 @@ from kafka_sink.__main__ import COMMANDS, main
 from kafka_sink.cli import check, checkpoint, warm
 from kafka_sink.cli.check import main as check_main
 from kafka_sink.cli.checkpoint import Checkpoint, SourceOffsets
-from kafka_sink.cli.error_catalogue import example
-from kafka_sink.cli.explain import ERRORS
+from kafka_sink.cli.explain import ERRORS, example
 from kafka_sink.cli.explain import main as explain_main
-from kafka_sink.cli.source_progress import Log, PartitionProgress, TopicProgress, topic_progress
+from kafka_sink.cli.sources import Log, PartitionProgress, TopicProgress, topic_progress
 from kafka_sink.command_line import assignment, preset, run_to_the_end
 from kafka_sink.commit.markers import Decision, Ids
-from kafka_sink.doctor import pyspark_archives
-from kafka_sink.doctor.pyspark_archives import compile_archive, compiles_pyspark, is_compiled
+from kafka_sink.doctor import interpreter
+from kafka_sink.doctor.interpreter import compile_archive, compiles_pyspark, is_compiled
 from kafka_sink.doctor.report import Report, Verdict, failed, ok, warning
 from kafka_sink.errors import UnknownOption
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -91,9 +90,9 @@ def test_spark_adds_what_executors_see(
 
 
 def test_it_runs_as_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["check", "--option", "kafka.bootstrap.servers=localhost:1"])
+    monkeypatch.setattr(sys, "argv", ["pykafka", "check", "--option", "kafka.bootstrap.servers=localhost:1"])
     with pytest.raises(SystemExit) as ended:
-        runpy.run_module("kafka_sink.check", run_name="__main__")
+        runpy.run_module("kafka_sink", run_name="__main__")
     assert ended.value.code == FAILED
 
 
@@ -183,7 +182,7 @@ def test_compiled_modules_are_taken_until_they_are_removed(archive: Path, capsys
 def test_what_is_of_another_python_or_of_another_source_is_not_taken_for_compiled(
     archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pyspark_archives, "MAGIC_NUMBER", b"\x01\x02\r\n")
+    monkeypatch.setattr(interpreter, "MAGIC_NUMBER", b"\x01\x02\r\n")
     compile_archive(archive)
     assert loaded(archive) == [f"{archive}/pyspark/daemon.py", "2"]
     monkeypatch.undo()

@@ -23,7 +23,7 @@ from kafka_sink.commit.markers import Decision, Ids, Marker, Names
 from kafka_sink.commit.open_transactions import Held, OpenTransaction, SinkTransactions
 from kafka_sink.commit.stream_name import LocalCheckpoint, spelled_name
 from kafka_sink.errors import BrokersUnreachable, UnreadableState
-from kafka_sink.kafka.protocol.apis.describe_transactions import TransactionDescription
+from kafka_sink.kafka.protocol.apis.transaction_state import TransactionDescription
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.verification import receipt_file
 from model.logical_kafka import LogicalKafka

@@ -15,9 +15,8 @@ from pyarrow.fs import LocalFileSystem
 from kafka_sink.cli import verify
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.verification import receipt_file
-from kafka_sink.verification.checking import Log, Record
+from kafka_sink.verification.checking import Log, Record, RunChecksum
 from kafka_sink.verification.cluster import Topic
-from kafka_sink.verification.encoding import RunChecksum
 from kafka_sink.verification.receipts import Receipts
 from scripted_kafka import ScriptedKafka
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_sink.commit import by_slot
+from kafka_sink.commit import handover
 from kafka_sink.commit.handover import Facts
 from kafka_sink.commit.markers import (
     FORGOTTEN,
@@ -226,8 +226,8 @@ def test_a_task_makes_the_ids_and_the_marker_of_its_own_slot(monkeypatch: pytest
 
         return make
 
-    monkeypatch.setattr(by_slot, "Marker", counted(Marker))
-    monkeypatch.setattr(by_slot, "Ids", type("Counted", (), {"read": staticmethod(counted(Ids.read))}))
+    monkeypatch.setattr(handover, "Marker", counted(Marker))
+    monkeypatch.setattr(handover, "Ids", type("Counted", (), {"read": staticmethod(counted(Ids.read))}))
     received: Facts = pickle.loads(sent)
     assert received.decision is not None
     assert (received.markers.get(7), received.decision.pinned[7]) == (made[0], made[1])

@@ -12,18 +12,29 @@ import pytest
 
 from kafka_sink.doctor import dialogue, engine
 from kafka_sink.doctor.engine import examine_hosts, first_failure
-from kafka_sink.doctor.first_aid import look_at_hosts
 from kafka_sink.doctor.reading import examine_read
-from kafka_sink.doctor.report import Finding, Report, Status, Verdict, failed, from_json, ok, skipped, to_json, warning
-from kafka_sink.doctor.steps import HOST_STEPS, STEPS, because_of
-from kafka_sink.doctor.writing import examine
+from kafka_sink.doctor.report import (
+    HOST_STEPS,
+    STEPS,
+    Finding,
+    Report,
+    Status,
+    Verdict,
+    because_of,
+    failed,
+    from_json,
+    ok,
+    skipped,
+    to_json,
+    warning,
+)
+from kafka_sink.doctor.writing import examine, look_at_hosts
 from kafka_sink.errors import BrokersUnreachable, TopicNotFound
 from kafka_sink.kafka.net.resolver import resolve
 from kafka_sink.kafka.net.transport import Address
-from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
-from kafka_sink.kafka.protocol.apis.describe_configs import TopicConfigsRequest
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.apis.topics import CreateTopicsRequest, TopicConfigsRequest
+from kafka_sink.kafka.protocol.apis.transactions import InitProducerIdRequest
 from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.options.config import SinkConfig, given_options, sink_config
 from kafka_sink.options.reading import READING, ReadConfig, read_config

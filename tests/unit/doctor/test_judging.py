@@ -6,16 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_sink.doctor import interpreter, judging, service
+from kafka_sink.doctor import engine, interpreter, judging
 from kafka_sink.doctor.interpreter import Interpreter, interpreter_of, judged, this_interpreter
 from kafka_sink.doctor.judging import MIN_ISR, STATE_TOPICS, UNCLEAN
 from kafka_sink.doctor.report import Finding, Status
 from kafka_sink.kafka.new_topic import NewTopic
-from kafka_sink.kafka.protocol.acl_operation import NOT_TOLD, AclOperation
 from kafka_sink.kafka.protocol.all_apis import APIS
-from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsResponse
-from kafka_sink.kafka.protocol.apis.describe_configs import TopicConfigs
+from kafka_sink.kafka.protocol.api import NOT_TOLD, AclOperation
 from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataResponse, PartitionMetadata, TopicMetadata
+from kafka_sink.kafka.protocol.apis.topics import CreateTopicsResponse, TopicConfigs
 from kafka_sink.options.config import SinkConfig, sink_config
 from kafka_sink.records.kernel import Loss, fallback
 
@@ -256,7 +255,7 @@ def test_a_release_is_told_by_the_newest_request() -> None:
         (KAFKA_2_8 | {66: (0, 1)}, "3.8"), (KAFKA_2_8 | {66: (0, 1), 26: (0, 5)}, "4.0"), (EVERYTHING, "4.1"),
         (EVERYTHING | {18: (0, 5)}, "4.4"),
     ):  # fmt: skip
-        found = service.service({"kafka-1"}, "5L6g3nShT", ranges)
+        found = engine.service({"kafka-1"}, "5L6g3nShT", ranges)
         assert (found.status, found.found) == (OK, f"takes requests as Apache Kafka {release} or later does")
 
 
@@ -268,21 +267,21 @@ def test_a_service_is_told_by_its_names() -> None:
         ("NAMESPACE.servicebus.windows.net", None, "Azure Event Hubs"),
         ("kafka-1.example.com", "redpanda.0f6b-1", "Redpanda"),
     ):
-        found = service.service({"10.0.0.1", host}, cluster_id, KAFKA_2_8).found
+        found = engine.service({"10.0.0.1", host}, cluster_id, KAFKA_2_8).found
         assert found == f"{name}, by its names; it takes requests as Apache Kafka 2.8 or later does"
     # A name that only has a service's name in it is none.
     for host in ("confluent.cloud.example.com", "my-confluent.cloud.evil", "xconfluent.cloud"):
-        assert service.service({host}, "not-redpanda.x", EVERYTHING).found.startswith("takes requests")
-        assert "fewer requests than Kafka 2.1" in service.service({host}, None, {0: (0, 6)}).found
+        assert engine.service({host}, "not-redpanda.x", EVERYTHING).found.startswith("takes requests")
+        assert "fewer requests than Kafka 2.1" in engine.service({host}, None, {0: (0, 6)}).found
 
 
 def test_an_idempotent_write_needs_producer_ids() -> None:
     brokers = {"broker 1": {0: (0, 7), 3: (0, 5)}}
-    found = service.at_least_once(brokers, is_idempotent=True)
+    found = engine.at_least_once(brokers, is_idempotent=True)
     assert found.status is Status.FAILED
     assert "broker 1 lacks InitProducerId 0 to 5" in found.found
     assert "kafka.enable.idempotence=false" in found.remedy
-    assert service.at_least_once(brokers, is_idempotent=False).status is Status.OK
+    assert engine.at_least_once(brokers, is_idempotent=False).status is Status.OK
 
 
 @pytest.mark.parametrize("is_wanted", [True, False])
@@ -290,7 +289,7 @@ def test_exactly_once_names_what_is_missing_and_where(is_wanted: bool) -> None:
     """In a cluster that is being upgraded some brokers have more than others. A write that is at-least-once is told
     what exactly-once would need."""
     brokers = {"broker 1": EVERYTHING, "broker 2": KAFKA_2_8, "broker 3": KAFKA_2_8}
-    found = service.exactly_once(brokers, is_wanted=is_wanted)
+    found = engine.exactly_once(brokers, is_wanted=is_wanted)
     assert found.status is (Status.FAILED if is_wanted else Status.SKIPPED)
     assert found.found.startswith(f"{'' if is_wanted else 'not asked for; '}broker 2, broker 3 lack ")
     lacks = "ListTransactions 0 to 2 (Kafka 3.0; finds what an earlier run left open (KIP-664)): it has none"

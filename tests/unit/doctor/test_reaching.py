@@ -14,21 +14,19 @@ import pytest
 from kafka_sink.doctor import dialogue, reaching
 from kafka_sink.doctor.dialogue import Dialogue, NoAnswer, dial
 from kafka_sink.doctor.reaching import Attempt, Failure, address_text, advertised, dispensable, host_verdicts
-from kafka_sink.doctor.report import Status
-from kafka_sink.doctor.steps import HOST_STEPS
+from kafka_sink.doctor.report import HOST_STEPS, Status
 from kafka_sink.errors import ProtocolError, SaslRefused, TlsExpected, TokenUnavailable
+from kafka_sink.errors.redaction import Secret
 from kafka_sink.kafka.config import ProducerConfig, SecurityConfig
 from kafka_sink.kafka.jaas import parse_jaas
 from kafka_sink.kafka.net.transport import Address, TlsFailure
 from kafka_sink.kafka.protocol import connection, requests
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
+from kafka_sink.kafka.protocol.apis.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
-from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
-from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest
-from kafka_sink.kafka.protocol.gssapi import NO_ANSWER_OF_KDC
+from kafka_sink.kafka.protocol.apis.transactions import InitProducerIdRequest
 from kafka_sink.kafka.protocol.requests import Buffer, Request
+from kafka_sink.kafka.protocol.sasl import NO_ANSWER_OF_KDC
 from kafka_sink.options.config import sink_config
-from kafka_sink.text.redaction import Secret
 from scripted_peers import (
     Behaviour,
     advertises,

@@ -24,16 +24,16 @@ from kafka_sink import error_of, errors
 from kafka_sink.broker import errors as broker_errors
 from kafka_sink.broker.errors import LocalKafkaError
 from kafka_sink.errors import DataState, InvalidOption, KafkaSinkError, MissingOption, ProtocolError, WriteKind
+from kafka_sink.errors.base import words
 from kafka_sink.errors.exhaustion import exhausted, exhaustion_named, is_exhaustion
 from kafka_sink.errors.failures import told_by_spark, told_to_spark
-from kafka_sink.errors.wording import words
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net import resolver
 from kafka_sink.kafka.net.selector import Selector
 from kafka_sink.kafka.net.tls import TlsSettings, client_context
 from kafka_sink.kafka.net.transport import Address, Disconnected
 from kafka_sink.kafka.oauth import TokenEndpoint
-from kafka_sink.spark.exactly_once.transactional_errors import told_of_a_transaction
+from kafka_sink.spark.exactly_once.batch_write import told_of_a_transaction
 
 MADE_UP = {
     "Mapping[str, int]": {"HeaderKeyNull": 7}, "Sequence[tuple[int, int]]": [(3, 4)], "float": 0.25, "bool": True,

@@ -17,10 +17,8 @@ import pytest
 from kafka_sink.errors import InvalidArgument, InvalidOption, ReceiptsPathUnusable
 from kafka_sink.exporting import writing
 from kafka_sink.exporting.columns import ColumnArguments, Framing
-from kafka_sink.exporting.receipt_place import place_of
-from kafka_sink.exporting.result import MAX_SHOWN, ExportResult, dropped_of, partitions_of, rows_of, size_text
-from kafka_sink.exporting.streams import each_micro_batch, in_update_mode, telling
-from kafka_sink.exporting.writing import ExportSettings, export_batch
+from kafka_sink.exporting.result import MAX_SHOWN, ExportResult, dropped_of, partitions_of, place_of, rows_of, size_text
+from kafka_sink.exporting.writing import ExportSettings, each_micro_batch, export_batch, in_update_mode, telling
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.options.config import SinkConfig, sink_config
 from kafka_sink.verification.receipt_file import columns_of, relative_path

@@ -21,11 +21,11 @@ from kafka_sink.kafka.client import RESTED_MS, Producer
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.metadata import MAX_IDLE_MS
 from kafka_sink.kafka.net.network_client import NetworkClient
-from kafka_sink.kafka.outage import FIRST_MS, FIRST_PATIENCE_MS, TELL_MS, Contact
 from kafka_sink.kafka.producer import sender, throttling
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
+from kafka_sink.kafka.waits import FIRST_MS, FIRST_PATIENCE_MS, TELL_MS, Contact
 from kafka_sink.kafka.write import Write
 from kafka_sink.kept import MOST, lease_producer, ramp_s
 from kafka_sink.records.compression import codec_for

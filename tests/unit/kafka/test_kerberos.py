@@ -10,8 +10,7 @@ import pytest
 
 from kafka_sink.errors import SaslRefused
 from kafka_sink.kafka import kerberos
-from kafka_sink.kafka.gss_library import GssError, LibraryMissing, library
-from kafka_sink.kafka.kerberos import Kerberos, KerberosIdentity
+from kafka_sink.kafka.kerberos import GssError, Kerberos, KerberosIdentity, LibraryMissing, library
 from kafka_sink.kafka.kerberos_failures import CREDENTIALS_EXPIRED, STATUSES, Place, broker_refused, read_status
 
 KRB5 = -1765328384

@@ -16,7 +16,7 @@ import pytest
 from http_endpoints import Idp, body, jwt, token_endpoint
 from kafka_sink.errors import TokenUnavailable
 from kafka_sink.kafka import oauth
-from kafka_sink.kafka.deadline import within
+from kafka_sink.kafka.clock import within
 from scripted_peers import drips, peer
 from waiting import wait_until
 

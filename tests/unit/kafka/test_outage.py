@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_sink.kafka.backoff import backoff_ms
-from kafka_sink.kafka.outage import (
+from kafka_sink.kafka.waits import (
     FIRST_MS,
     FIRST_PATIENCE_MS,
     TELL_AGAIN_MS,
@@ -15,6 +14,7 @@ from kafka_sink.kafka.outage import (
     Contact,
     FirstWait,
     Outage,
+    backoff_ms,
     first_patience_ms,
     time_of_day,
 )

@@ -9,13 +9,12 @@ from kafka_sink import kept
 from kafka_sink.errors import ClusterChanged, OffsetsLost, ReadStalled, TopicAuthorizationFailed
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka import reader as reader_module
-from kafka_sink.kafka.config import ConsumerConfig
+from kafka_sink.kafka.config import ConsumerConfig, IsolationLevel
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss
-from kafka_sink.kafka.isolation import IsolationLevel
-from kafka_sink.kafka.outage import Contact
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.reader import Fetch, Reader
+from kafka_sink.kafka.waits import Contact
 from kafka_sink.kept import lease_reader
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config

@@ -20,14 +20,13 @@ from kafka_sink.kafka.metadata import TopicSnapshot
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, RefusedRow
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowLimits, BadRowPolicy
-from kafka_sink.kafka.producer.rate_limit import Rate, RateLimit
-from kafka_sink.kafka.producer.routed_rows import RoutedRows
-from kafka_sink.kafka.producer.router import Router
+from kafka_sink.kafka.producer.router import RoutedRows, Router
 from kafka_sink.kafka.producer.row_limits import TopicRules
-from kafka_sink.kafka.producer.statistics import WriteStatistics
+from kafka_sink.kafka.producer.throttling import Rate, RateLimit
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.statistics import WriteStatistics
 from kafka_sink.kafka.write import Write
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.dead_letters import Origin

@@ -20,20 +20,17 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafka_sink.errors import ConfigError
-from kafka_sink.kafka.protocol.apis.describe_transactions import (
+from kafka_sink.kafka.protocol.apis.transaction_state import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
-    TransactionDescription,
-)
-from kafka_sink.kafka.protocol.apis.list_transactions import (
     ListedTransaction,
     ListTransactionsRequest,
     ListTransactionsResponse,
+    TransactionDescription,
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.monitoring import transactions
-from kafka_sink.monitoring.bounded import MOST_NAMED, OTHER
-from kafka_sink.monitoring.micro_batch import BadRows, MicroBatch, Read, ReadTotals, Totals, Written
+from kafka_sink.monitoring.micro_batch import MOST_NAMED, OTHER, BadRows, MicroBatch, Read, ReadTotals, Totals, Written
 from kafka_sink.monitoring.opentelemetry import OpenTelemetry
 from kafka_sink.monitoring.prometheus import Prometheus
 from kafka_sink.monitoring.transactions import OpenOfSink, OpenTransactions, TransactionWatch

@@ -12,18 +12,35 @@ import pytest
 from pyspark import Accumulator, TaskContext
 
 from kafka_sink.errors import ProducerClosed
-from kafka_sink.kafka.consumer.statistics import ReadStatistics
+from kafka_sink.exporting.progress import ExportBar
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
-from kafka_sink.kafka.producer.statistics import WriteStatistics
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.statistics import ReadStatistics, WriteStatistics
 from kafka_sink.monitoring import listener
-from kafka_sink.monitoring.bar import ExportBar
-from kafka_sink.monitoring.bounded import OTHER
-from kafka_sink.monitoring.broken_logs import broken_logs_of
-from kafka_sink.monitoring.lag import lag_of, records_behind, source_metrics
-from kafka_sink.monitoring.listener import KEPT_MICRO_BATCHES, ProgressLine, ProgressListener, RecentParam, StreamTally
-from kafka_sink.monitoring.micro_batch import Attentive, BadRows, MicroBatch, Read, ReadTotals, Run, Totals, Written
-from kafka_sink.monitoring.receipts import NOTHING_KNOWN, ReceiptTotals
+from kafka_sink.monitoring.listener import (
+    KEPT_MICRO_BATCHES,
+    NOTHING_KNOWN,
+    ProgressLine,
+    ProgressListener,
+    ReceiptTotals,
+    RecentParam,
+    StreamTally,
+    broken_logs_of,
+    lag_of,
+    records_behind,
+    source_metrics,
+)
+from kafka_sink.monitoring.micro_batch import (
+    OTHER,
+    Attentive,
+    BadRows,
+    MicroBatch,
+    Read,
+    ReadTotals,
+    Run,
+    Totals,
+    Written,
+)
 from kafka_sink.verification import receipt_file
 
 ONE = MicroBatch(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from effort import each
 from kafka_sink.errors import InvalidOption, MissingOption, UnknownOption
+from kafka_sink.errors.redaction import Secret
 from kafka_sink.kafka.config import ProducerConfig, SecurityConfig
 from kafka_sink.options import cautions
 from kafka_sink.options.cautions import warn_of_given, warn_once
@@ -24,10 +25,8 @@ from kafka_sink.options.config import (
     given_options,
     sink_config,
 )
-from kafka_sink.options.kinds import INT32_MAX
-from kafka_sink.options.option import Option
+from kafka_sink.options.kinds import INT32_MAX, Option
 from kafka_sink.options.table import OPTIONS
-from kafka_sink.text.redaction import Secret
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from client_properties import FILES, SECRET, ClientProperties, read_properties
 from effort import each
 from kafka_sink.errors import ConfigError, InvalidOption, MissingOption, RefusedOption
-from kafka_sink.kafka.config import ConsumerConfig, SecurityConfig
-from kafka_sink.kafka.isolation import IsolationLevel
+from kafka_sink.kafka.config import ConsumerConfig, IsolationLevel, SecurityConfig
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.bounds import (
     ASSIGNED,
@@ -36,8 +35,7 @@ from kafka_sink.options.bounds import (
     is_reversed,
 )
 from kafka_sink.options.config import given_options
-from kafka_sink.options.kinds import INT64_MAX, Kind, Problem
-from kafka_sink.options.option import Option
+from kafka_sink.options.kinds import INT64_MAX, Kind, Option, Problem
 from kafka_sink.options.reading import READING, ReadConfig, read_config
 from kafka_sink.options.table import WRITING
 

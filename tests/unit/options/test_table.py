@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from effort import each
 from kafka_sink.errors import ConfigError, InvalidOption, RefusedOption, UnknownOption
+from kafka_sink.errors.redaction import redacted
 from kafka_sink.options.config import given_options, sink_config
-from kafka_sink.options.option import REQUIRED, Option, OptionTable
+from kafka_sink.options.kinds import REQUIRED, Option, OptionTable
 from kafka_sink.options.reading import READING
 from kafka_sink.options.table import OPTIONS, REFUSED, WRITING
-from kafka_sink.text.redaction import redacted
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 

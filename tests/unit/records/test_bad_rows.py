@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from given_rows import ALL, PLAIN_TYPES, ROWS, TYPES, Given, Types, batch_of
 from kafka_sink.errors import BadRow
+from kafka_sink.errors.quoting import LONGEST
 from kafka_sink.kafka.producer.router import Router
 from kafka_sink.records.bad_rows import (
     GOOD,
@@ -27,7 +28,6 @@ from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.dead_letters import BadRows, LeftOut, Origin, dead_letters
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.records.row_identity import RowIdentity
-from kafka_sink.text.topic_name import LONGEST
 
 COLUMNS = st.sets(st.sampled_from(["key", "topic", "partition", "headers", "timestamp"])).map(lambda s: s | {"value"})
 MILD = Given(b"v", b"k", "t", 0, (("h", b"1"),), 1_000)

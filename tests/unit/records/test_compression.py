@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from kafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
 
 from kafka_sink.options.table import OPTIONS
-from kafka_sink.records.compression import codec_for
-from kafka_sink.records.decompression import DamagedRecords, Decompressor, TooManyBytes
+from kafka_sink.records.compression import DamagedRecords, Decompressor, TooManyBytes, codec_for
 
 RECORDS = b"rows rows rows " * 10_000
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4

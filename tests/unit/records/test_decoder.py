@@ -11,23 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from kafka_sink.records.aborted_transaction import AbortedTransaction
-from kafka_sink.records.aborted_transactions import is_abort_marker
 from kafka_sink.records.arrow_rows import TYPES
-from kafka_sink.records.batch_table import Fault
-from kafka_sink.records.compression import codec_for
-from kafka_sink.records.decoder import DEFAULT_LIMITS, MOST_BYTES, Limits, RecordSetDecoder
-from kafka_sink.records.kernel import Kernel, Loss, fallback
-from kafka_sink.records.record_batch import HEADER_BYTES
-from kafka_sink.records.record_walk import Wrong
-from kafka_sink.records.undecodable import (
+from kafka_sink.records.batch_table import (
     BatchTooLarge,
     CorruptBatch,
+    Fault,
     OldFormat,
     TimestampOutOfRange,
     TooManyHeaders,
     Undecodable,
 )
+from kafka_sink.records.compression import codec_for
+from kafka_sink.records.decoder import DEFAULT_LIMITS, MOST_BYTES, Limits, RecordSetDecoder, is_abort_marker
+from kafka_sink.records.kernel import Kernel, Loss, fallback
+from kafka_sink.records.record_batch import HEADER_BYTES, AbortedTransaction
+from kafka_sink.records.record_walk import Wrong
 from kernels import COMPILED, KERNELS, needs_kernel
 from record_cases import Row, scalar_record, varint
 from record_sets import (

@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
 from kafka_sink.errors import PartitionOutOfRange
-from kafka_sink.records.byte_hashes import crc32, fnv1a
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.kernel import KERNEL
-from kafka_sink.records.murmur import murmur2, murmur3
+from kafka_sink.records.key_hashes import crc32, fnv1a, murmur2, murmur3
 from kafka_sink.records.partitioner import (
     PARTITIONERS,
     Int32s,

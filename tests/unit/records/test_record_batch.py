@@ -17,18 +17,31 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
 from kafka_sink.records import encoder
-from kafka_sink.records.batch_table import Fault
+from kafka_sink.records.batch_table import CorruptBatch, Fault, Undecodable
 from kafka_sink.records.columns import RecordColumns
+from kafka_sink.records.dead_letters import SentRow, rows_before
 from kafka_sink.records.decoder import RecordSetDecoder
 from kafka_sink.records.encoder import RecordEncoder
 from kafka_sink.records.kernel import Kernel
-from kafka_sink.records.outline import headers, is_damaged_length, outline
-from kafka_sink.records.record_batch import HEADER_BYTES, TRANSACTIONAL_BIT, first_offset, write_header
+from kafka_sink.records.record_batch import (
+    HEADER_BYTES,
+    TRANSACTIONAL_BIT,
+    first_offset,
+    headers,
+    is_damaged_length,
+    outline,
+    write_header,
+)
 from kafka_sink.records.record_runs import RecordRun, cut_records, records_at, without_records
-from kafka_sink.records.record_size import byte_lengths, field_sizes, lone_batch_sizes, payload_sizes
-from kafka_sink.records.sent_rows import SentRow, rows_before
-from kafka_sink.records.undecodable import CorruptBatch, Undecodable
-from kafka_sink.records.varint import varint_rows, varint_sizes, varints_at
+from kafka_sink.records.record_size import (
+    byte_lengths,
+    field_sizes,
+    lone_batch_sizes,
+    payload_sizes,
+    varint_rows,
+    varint_sizes,
+    varints_at,
+)
 from kernels import COMPILED, KERNELS, needs_kernel
 from record_cases import ROWS, Case, Row, as_arrow, cases, int64s, scalar_record, varint
 from record_sets import plain, rows_of

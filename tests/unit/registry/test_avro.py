@@ -30,9 +30,7 @@ from kafka_sink.errors import (
 )
 from kafka_sink.registry import avro, json_schema, protobuf
 from kafka_sink.registry import values as V
-from kafka_sink.registry.extra import extra
-from kafka_sink.registry.framing import framed, prefix
-from kafka_sink.registry.unmapped import CAST, CAST_KEYS
+from kafka_sink.registry.forms import CAST, CAST_KEYS, extra, framed, prefix
 from registry_rows import COLUMNS, Rows, arrow_rows, columns_of, random_rows
 
 VALUE = SerializationContext("orders", MessageField.VALUE)
@@ -351,7 +349,7 @@ def test_more_than_an_array_of_binary_holds_is_an_error(monkeypatch: pytest.Monk
         def tell(self) -> int:
             return 2**31
 
-    monkeypatch.setattr("kafka_sink.registry.framing.io.BytesIO", Far)
+    monkeypatch.setattr("kafka_sink.registry.forms.io.BytesIO", Far)
     with pytest.raises(OverflowError, match="maxRecordsPerBatch"):
         framed(b"", [b""], lambda data, row: data.write(row))
 

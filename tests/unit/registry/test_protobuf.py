@@ -28,7 +28,7 @@ from pyspark.sql import types as T
 
 from kafka_sink.errors import ColumnNotInSchema, RegistryError, SchemaError, SchemaUnreadable, ValueNotInSchema
 from kafka_sink.registry import avro, column, json_schema, protobuf
-from kafka_sink.registry.framing import prefix
+from kafka_sink.registry.forms import prefix
 from kafka_sink.registry.proto_text import compiled
 from kafka_sink.registry.registering import MAX_DEPTH, Registry, depth_of
 from registry_rows import (

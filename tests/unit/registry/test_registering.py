@@ -20,8 +20,7 @@ from kafka_sink import errors
 from kafka_sink.errors import ColumnNotInSchema, DuplicateColumn, MissingColumn, TypeNotMapped
 from kafka_sink.registry import avro, column, registering
 from kafka_sink.registry.column import serialized
-from kafka_sink.registry.registering import Registry
-from kafka_sink.registry.subjects import record_name, subject_name
+from kafka_sink.registry.registering import Registry, record_name, subject_name
 from scripted_peers import drips, peer
 
 TEXT = '{"type": "record", "name": "r", "fields": []}'

@@ -7,8 +7,8 @@ import pytest
 
 from kafka_sink.errors import BrokersUnreachable, TopicNotCreated
 from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.apis.topics import CreateTopicsRequest, CreateTopicsResponse
 from kafka_sink.options.config import SinkConfig, sink_config
 from kafka_sink.spark.created_topic import LOOK_MS, ensure_topic, ensure_topic_by
 from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork, connect_clients

@@ -23,24 +23,24 @@ from kafka_sink.commit.effects import ToCoordinator
 from kafka_sink.commit.exchanges import PARTITION
 from kafka_sink.commit.handover import Facts, Sink
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names, digest_of
-from kafka_sink.doctor import first_aid
+from kafka_sink.doctor import writing
 from kafka_sink.kafka.clock import wall_clock_ms
-from kafka_sink.kafka.producer.runs import PackedRuns
-from kafka_sink.kafka.protocol.apis import describe_producers
+from kafka_sink.kafka.producer.acknowledgements import PackedRuns
+from kafka_sink.kafka.protocol.apis import transaction_state
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.options.config import given_options
 from kafka_sink.records.bad_rows import columns_for_fingerprint
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint
-from kafka_sink.spark.exactly_once import guarantee, many_slots, slot
+from kafka_sink.spark.exactly_once import commit, guarantee, slot
 from kafka_sink.spark.exactly_once import plan as planning
 from kafka_sink.spark.exactly_once.batch_write import BatchWrite, batch_identity
 from kafka_sink.spark.exactly_once.commit import FORGET_MS, commit_micro_batch
 from kafka_sink.spark.exactly_once.messages import CountedCommitMessage, PreparedCommitMessage
 from kafka_sink.spark.exactly_once.plan import Plan, plan_stream
+from kafka_sink.spark.exactly_once.stream_state import remember
 from kafka_sink.spark.interceptor_chain import InterceptorChain
-from kafka_sink.spark.last_run import remember
-from kafka_sink.spark.proof import Identity, TaskProof
+from kafka_sink.spark.task_results import Identity, TaskProof
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 from scripted_kafka import HANG_UP, LiveNetwork, ScriptedKafka, ScriptedNetwork, connect_clients
 
@@ -259,10 +259,10 @@ def test_a_commit_goes_by_the_plan_that_the_first_message_brings(exchange: Excha
 def test_a_commit_of_many_slots_says_once_what_makes_it_faster(
     exchange: Exchange, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(many_slots, "_TOLD", set())
+    monkeypatch.setattr(commit, "_TOLD", set())
     KafkaStreamWriter(GIVEN).commit(receipts(exchange), 0)
     assert "slots" not in caplog.text
-    monkeypatch.setattr(many_slots, "MANY", 1)
+    monkeypatch.setattr(commit, "MANY", 1)
     for _ in range(2):
         KafkaStreamWriter(GIVEN).commit(receipts(exchange), 0)
     (told,) = caplog.messages
@@ -375,7 +375,7 @@ def test_groups_that_cannot_be_deleted_fail_no_write_and_start_no_look_at_hosts(
     exchange: Exchange, kafka: ScriptedKafka, clients: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture, answer: Any,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(first_aid, "look_at_hosts", lambda error, config: pytest.fail("looked"))
+    monkeypatch.setattr(writing, "look_at_hosts", lambda error, config: pytest.fail("looked"))
     kafka.always(apis.DeleteGroupsRequest, answer)
     KafkaBatchWriter(GIVEN).commit(receipts(exchange, batch=ONCE))
     assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
@@ -409,9 +409,9 @@ def test_errors_say_who_runs_the_write_again(
         write_slot(first.plan)
     assert fenced.value.write_kind is (errors.WriteKind.STREAM if batch is None else batch.kind)
     ids = first.prepared.ids
-    begun = describe_producers.ActiveProducer(ids.producer_id, ids.producer_epoch, current_txn_start_offset=1)
-    leader = describe_producers.ProducersOfPartition("t", 0, 0, None, (begun,))
-    kafka.always(apis.DescribeProducersRequest, describe_producers.DescribeProducersResponse(0, (leader,)))
+    begun = transaction_state.ActiveProducer(ids.producer_id, ids.producer_epoch, current_txn_start_offset=1)
+    leader = transaction_state.ProducersOfPartition("t", 0, 0, None, (begun,))
+    kafka.always(apis.DescribeProducersRequest, transaction_state.DescribeProducersResponse(0, (leader,)))
     behind = replace(first, prepared=replace(first.prepared, first_offsets={("t", 0): 2}))
     with pytest.raises(errors.AbortedRowsOpen, match=again):
         commit_micro_batch(GIVEN, [behind, second])

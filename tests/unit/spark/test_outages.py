@@ -14,16 +14,16 @@ import pytest
 
 from kafka_sink import kept
 from kafka_sink.errors import BrokersUnreachable
-from kafka_sink.kafka import outage
+from kafka_sink.kafka import waits
 from kafka_sink.kafka.config import ProducerConfig
-from kafka_sink.kafka.outage import FIRST_MS, Contact
+from kafka_sink.kafka.waits import FIRST_MS, Contact
 from kafka_sink.kept import lease_admin_client, lease_producer
 from kafka_sink.options.config import given_options, sink_config
-from kafka_sink.spark import at_least_once
+from kafka_sink.spark import rows
 from kafka_sink.spark.exactly_once.plan import plan_stream
+from kafka_sink.spark.exactly_once.stream_state import is_new
 from kafka_sink.spark.reading import stream_logs
 from kafka_sink.spark.source import KafkaDataSource
-from kafka_sink.spark.stream_naming import is_new
 from kafka_sink.spark.task import Task
 from kafka_sink.spark.writer import KafkaStreamWriter
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
@@ -69,7 +69,7 @@ def fails_early(kafka: ScriptedKafka, step: Callable[[], Any]) -> None:
     assert kafka.now_ms == FIRST_MS
 
 
-def waits(kafka: ScriptedKafka, step: Callable[[], Any]) -> None:
+def waits_for_five_minutes(kafka: ScriptedKafka, step: Callable[[], Any]) -> None:
     assert step()
     assert kafka.now_ms >= FIVE_MINUTES_MS
 
@@ -77,7 +77,7 @@ def waits(kafka: ScriptedKafka, step: Callable[[], Any]) -> None:
 class TestReads:
     def test_a_batch_and_the_plan_of_a_later_action(self, kafka: ScriptedKafka) -> None:
         fails_early(kafka, batch_reader().partitions)
-        waits(kafka, lambda: batch_reader()._plan(has_worked=True))
+        waits_for_five_minutes(kafka, lambda: batch_reader()._plan(has_worked=True))
 
     def test_a_new_stream(self, kafka: ScriptedKafka) -> None:
         fails_early(kafka, stream_reader().initialOffset)
@@ -86,10 +86,10 @@ class TestReads:
     def test_a_stream_that_goes_on_from_a_checkpoint(
         self, kafka: ScriptedKafka, start: tuple[dict[str, dict[str, int]], ...]
     ) -> None:
-        waits(kafka, lambda: stream_reader().latestOffset(*start))
+        waits_for_five_minutes(kafka, lambda: stream_reader().latestOffset(*start))
 
     def test_a_micro_batch_that_runs_again(self, kafka: ScriptedKafka) -> None:
-        waits(kafka, lambda: stream_reader().partitions({"t": {"0": 3}}, {"t": {"0": 6}}))
+        waits_for_five_minutes(kafka, lambda: stream_reader().partitions({"t": {"0": 3}}, {"t": {"0": 6}}))
 
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:1"}
@@ -144,8 +144,8 @@ def closed() -> ProducerConfig:
 def test_a_task_of_a_later_micro_batch_waits(
     closed: ProducerConfig, conf: dict[str, str], match: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outage, "FIRST_MS", 200)
-    monkeypatch.setattr(at_least_once.Task, "current", lambda: Task(0, 0, {"sql.streaming.queryId": "7", **conf}))
+    monkeypatch.setattr(waits, "FIRST_MS", 200)
+    monkeypatch.setattr(rows.Task, "current", lambda: Task(0, 0, {"sql.streaming.queryId": "7", **conf}))
     given = {"kafka.bootstrap.servers": closed.bootstrap_servers_text, "kafka.max.block.ms": "1500", "topic": "t"}
     writer = KafkaStreamWriter(given_options(given))
     with pytest.raises(BrokersUnreachable, match=match):
@@ -167,7 +167,7 @@ class TestProcesses:
         assert (note.name.startswith("pykafka-answered-"), note.read_bytes()) == (True, b"")
         kafka.down |= {1, 2, 3}
         monkeypatch.setattr(kept, "KEPT", kept.Kept())
-        waits(kafka, batch_reader().partitions)
+        waits_for_five_minutes(kafka, batch_reader().partitions)
 
     def test_that_was_not_answered(self, kafka: ScriptedKafka, folder: Path) -> None:
         fails_early(kafka, batch_reader().partitions)
@@ -194,4 +194,4 @@ class TestProcesses:
 
     def test_a_client_of_a_known_cluster(self, kafka: ScriptedKafka) -> None:
         with lease_admin_client(sink_config(EXACTLY_ONCE).producer, "c") as client:
-            waits(kafka, lambda: client.topics(("t",)))
+            waits_for_five_minutes(kafka, lambda: client.topics(("t",)))

@@ -18,13 +18,12 @@ from pyarrow.fs import LocalFileSystem
 from pyspark.sql.types import StructType
 
 from kafka_sink.errors import ReceiptNotWritten, ReceiptsPathUnusable, WriteKind
+from kafka_sink.exporting.result import ReceiptReader, ReceiptSource
+from kafka_sink.kafka.producer.acknowledgements import NO_OFFSET, PackedRuns
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts
-from kafka_sink.kafka.producer.runs import NO_OFFSET, PackedRuns
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.spark.commit_message import TaskCommitMessage
-from kafka_sink.spark.proof import Identity, TaskProof
-from kafka_sink.spark.receipt_source import ReceiptReader, ReceiptSource
 from kafka_sink.spark.receipt_writer import PAUSES_S, leave_receipt, make_folder, write_receipt
+from kafka_sink.spark.task_results import Identity, TaskCommitMessage, TaskProof
 from kafka_sink.verification import receipt_file
 from kafka_sink.verification.receipt_file import SCHEMA, columns_of
 

@@ -17,15 +17,14 @@ from pyspark.sql.types import ArrayType, StringType, StructType
 
 import kafka_sink
 from kafka_sink import Interceptor, errors
+from kafka_sink.errors.redaction import Secret
 from kafka_sink.kafka import security
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.options.config import complete, given_options
 from kafka_sink.spark import source, stream_arrow_writer, writes
-from kafka_sink.spark.continuous import is_continuous
 from kafka_sink.spark.source import KafkaDataSource, pickled, registered, source_of, source_with
 from kafka_sink.spark.writer import KafkaStreamWriter
-from kafka_sink.spark.writes import check_spark_schema
-from kafka_sink.text.redaction import Secret
+from kafka_sink.spark.writes import check_spark_schema, is_continuous
 
 OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
 

@@ -14,9 +14,8 @@ from kafka_sink.commit.markers import Ids
 from kafka_sink.commit.stream_name import FILE_NAME, StreamName, query_name, spelled_name
 from kafka_sink.errors import CheckpointUnusable, MissingOption
 from kafka_sink.options.config import given_options
-from kafka_sink.spark.active_session import active
-from kafka_sink.spark.last_run import recall, remember
-from kafka_sink.spark.stream_naming import expected_name, name_stream, stream_name
+from kafka_sink.spark.exactly_once.stream_state import expected_name, name_stream, recall, remember, stream_name
+from kafka_sink.spark.session import active
 
 QUERY = "3e0a1c1e-8a2b-4c57-9d5e-0d4f5ad0b0d1"
 GIVEN = given_options({"topic": "t"})

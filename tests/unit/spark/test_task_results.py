@@ -14,20 +14,25 @@ from pyspark import Accumulator
 
 from kafka_sink import errors
 from kafka_sink.kafka.clock import monotonic_ms
-from kafka_sink.kafka.consumer.statistics import ReadStatistics
-from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
+from kafka_sink.kafka.producer.acknowledgements import PackedRuns, PartitionOffsets
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowLimits
 from kafka_sink.kafka.producer.row_limits import TopicRules
-from kafka_sink.kafka.producer.runs import PackedRuns
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.statistics import ReadStatistics
 from kafka_sink.options.config import SinkConfig, sink_config
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.spark.bad_rows import bad_row_policy, check_bad_rows, finish
-from kafka_sink.spark.commit_message import Pace, TaskCommitMessage, check_all_present
-from kafka_sink.spark.proof import Identity, TaskProof, row_identity, stream_identity
 from kafka_sink.spark.rate import pace, rate_limit, tell_too_fast
-from kafka_sink.spark.read_tally import ReadParam, ReadTally
-from kafka_sink.spark.tally import ReceiptsParam, Tally
+from kafka_sink.spark.tally import ReadParam, ReadTally, ReceiptsParam, Tally
+from kafka_sink.spark.task_results import (
+    Identity,
+    Pace,
+    TaskCommitMessage,
+    TaskProof,
+    check_all_present,
+    row_identity,
+    stream_identity,
+)
 
 RECEIPT = TaskCommitMessage(0, 0, 3, (PartitionOffsets("t", 1, 3, 10, 12, 1, 99),))
 

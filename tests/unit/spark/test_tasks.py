@@ -19,12 +19,12 @@ from kafka_sink import errors, kept
 from kafka_sink.commit.stream_name import spelled_name
 from kafka_sink.kafka.admin import driver
 from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
-from kafka_sink.kafka.producer.runs import PackedRuns
+from kafka_sink.kafka.producer.acknowledgements import PackedRuns
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.options.config import given_options
 from kafka_sink.records.row_identity import BATCH, NAMES, QUERY, SLOT
-from kafka_sink.spark import at_least_once
-from kafka_sink.spark.commit_message import Pace, TaskCommitMessage
+from kafka_sink.spark import rows
+from kafka_sink.spark.task_results import Pace, TaskCommitMessage
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 from scripted_kafka import HANG_UP, LiveNetwork, ScriptedKafka, ScriptedNetwork, connect_clients
 
@@ -429,7 +429,7 @@ def test_a_commit_that_is_unknown_names_the_brokers_in_its_command(kafka: Script
 def test_a_task_without_rows_asks_no_broker(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, more: dict[str, str]
 ) -> None:
-    monkeypatch.setattr(at_least_once, "lease_producer", lambda *_, **__: pytest.fail("it has a producer"))
+    monkeypatch.setattr(rows, "lease_producer", lambda *_, **__: pytest.fail("it has a producer"))
     more = {name: value.format(tmp_path=tmp_path) for name, value in more.items()}
     planned = plan(KafkaBatchWriter(given_options(AT_LEAST_ONCE | more)))
     message = written(planned, 7)

@@ -21,7 +21,7 @@ from kafka_sink.errors import MissingOption, ProduceRejected
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.options.config import given_options
-from kafka_sink.spark import driver_python, writer
+from kafka_sink.spark import session, writer
 from kafka_sink.spark.guarantee import AtLeastOnce
 from kafka_sink.spark.interpreters import TASKS, InterpreterReader, examine_interpreters, telling
 from kafka_sink.spark.source import INTERPRETERS, KafkaDataSource
@@ -70,9 +70,9 @@ def test_nothing_is_said_elsewhere(
 def test_only_a_local_spark_is_given_the_running_python(
     monkeypatch: pytest.MonkeyPatch, master: str, other: str | None, started: str
 ) -> None:
-    monkeypatch.setattr(driver_python, "other_python", lambda: other)
+    monkeypatch.setattr(session, "other_python", lambda: other)
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(master=master, pythonExec="python3"))
-    assert driver_python.use(spark) is (started == sys.executable)
+    assert session.use(spark) is (started == sys.executable)
     assert spark.sparkContext.pythonExec == started
 
 
@@ -149,15 +149,15 @@ def test_with_a_thread_it_becomes_sparks_own_server() -> None:
 
 PROGRAM = """
 import gc, json
-from kafka_sink.spark import garbage
+from kafka_sink.spark import writer
 before = gc.get_freeze_count()
-garbage.freeze_modules()
+writer.freeze_modules()
 first = gc.get_freeze_count()
 kept = [[] for _ in range(1000)]
-garbage.freeze_modules()
+writer.freeze_modules()
 same = gc.get_freeze_count()
 import wsgiref.simple_server
-garbage.freeze_modules()
+writer.freeze_modules()
 print(json.dumps([before, first, same, gc.get_freeze_count()]))
 """
 

@@ -16,15 +16,13 @@ from pyspark import TaskContext
 import kafka_sink
 from kafka_sink import errors
 from kafka_sink.kafka.metrics import Figures, Metrics
-from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
+from kafka_sink.kafka.producer.acknowledgements import PackedRuns, PartitionOffsets
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts
-from kafka_sink.kafka.producer.rate_limit import RateLimit
-from kafka_sink.kafka.producer.runs import PackedRuns
-from kafka_sink.kafka.producer.statistics import WriteStatistics
+from kafka_sink.kafka.producer.throttling import RateLimit
+from kafka_sink.kafka.statistics import WriteStatistics
 from kafka_sink.options.config import given_options, sink_config
-from kafka_sink.spark import at_least_once
-from kafka_sink.spark.commit_message import TaskCommitMessage
-from kafka_sink.spark.proof import Identity
+from kafka_sink.spark import rows
+from kafka_sink.spark.task_results import Identity, TaskCommitMessage
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -95,7 +93,7 @@ def using(monkeypatch: pytest.MonkeyPatch) -> Any:
                 producer.left_with = type(error)
                 raise
 
-        monkeypatch.setattr(at_least_once, "lease_producer", lease)
+        monkeypatch.setattr(rows, "lease_producer", lease)
         return producer
 
     return use

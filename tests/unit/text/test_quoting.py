@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.text.quoting import MAX_QUOTED_CHARACTERS, json_line, quoted, quoted_tail, shell_command
-from kafka_sink.text.source_offsets import kafka_offsets
-from kafka_sink.text.table import table
+from kafka_sink.doctor.report import table
+from kafka_sink.errors.quoting import MAX_QUOTED_CHARACTERS, json_line, quoted, quoted_tail, shell_command
+from kafka_sink.options.bounds import kafka_offsets
 
 
 @pytest.mark.parametrize(("said", "shown"), [

@@ -18,10 +18,10 @@ from code_blocks import ROOT, blocks
 from effort import each
 from errors_page import OFTEN, plain
 from errors_page import page as errors_page
-from kafka_sink.cli.error_catalogue import by_section, example
+from kafka_sink.cli.explain import by_section, example
 from kafka_sink.errors import DataState, KafkaSinkError, WriteKind
-from kafka_sink.errors.wording import words
-from kafka_sink.options.option import OptionTable
+from kafka_sink.errors.base import words
+from kafka_sink.options.kinds import OptionTable
 from kafka_sink.options.reading import READING
 from kafka_sink.options.table import WRITING
 from options_page import page, reading_page

@@ -27,11 +27,9 @@ from kafka_sink.errors import RecordsUnreadable
 from kafka_sink.options.config import sink_config
 from kafka_sink.records.encoder import RecordEncoder
 from kafka_sink.verification import receipt_file
-from kafka_sink.verification.checking import Log, Record, Verdict, all_absent, check
+from kafka_sink.verification.checking import Log, Record, RunChecksum, Verdict, all_absent, check
 from kafka_sink.verification.cluster import Cluster, client_settings
-from kafka_sink.verification.encoding import RunChecksum
-from kafka_sink.verification.parquet_pages import inflated_bytes
-from kafka_sink.verification.receipt_file import SCHEMA, filesystem_of, paths_in, read, relative_path
+from kafka_sink.verification.receipt_file import SCHEMA, filesystem_of, inflated_bytes, paths_in, read, relative_path
 from kafka_sink.verification.receipts import Gap, Receipts, Run, gaps
 from record_cases import ROWS, Case, Row, cases, scalar_record
 

@@ -19,34 +19,38 @@ from typing import Any
 import kio.serial
 from kio.schema.errors import ErrorCode
 
-from kafka_sink.kafka.isolation import IsolationLevel
+from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.new_topic import BROKERS_DEFAULT
 from kafka_sink.kafka.protocol.all_apis import APIS
 from kafka_sink.kafka.protocol.api import Api
-from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
-from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
-from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest
-from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
-from kafka_sink.kafka.protocol.apis.delete_groups import DeleteGroupsRequest
-from kafka_sink.kafka.protocol.apis.describe_configs import DescribeConfigsRequest, TopicConfigsRequest
-from kafka_sink.kafka.protocol.apis.describe_groups import DescribeGroupRequest
-from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
-from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsRequest
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, SharedFetchRequest
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
-from kafka_sink.kafka.protocol.apis.list_offsets import LATEST, AskedOffset, ListOffsetsRequest
-from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest
+from kafka_sink.kafka.protocol.apis.groups import (
+    CoordinatorKind,
+    DeleteGroupsRequest,
+    DescribeGroupRequest,
+    FindCoordinatorRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    ProgressCommitRequest,
+)
+from kafka_sink.kafka.protocol.apis.handshake import ApiVersionsRequest, SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest, ProgressCommitRequest
-from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
-from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from kafka_sink.kafka.protocol.apis.offsets import LATEST, AskedOffset, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
-from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
-from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
-from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
+from kafka_sink.kafka.protocol.apis.topics import CreateTopicsRequest, DescribeConfigsRequest, TopicConfigsRequest
+from kafka_sink.kafka.protocol.apis.transaction_state import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
+from kafka_sink.kafka.protocol.apis.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+    WriteTxnMarkersRequest,
+)
 from kafka_sink.kafka.protocol.requests import Request, api_of
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 

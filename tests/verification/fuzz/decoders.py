@@ -47,26 +47,39 @@ from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnec
 from kafka_sink.kafka.oauth import TokenEndpoint, Tokens, subject_of
 from kafka_sink.kafka.protocol import sasl
 from kafka_sink.kafka.protocol.all_apis import APIS
-from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsResponse, TransactionDescription
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest
-from kafka_sink.kafka.protocol.apis.list_transactions import ListedTransaction, ListTransactionsResponse
+from kafka_sink.kafka.protocol.apis.groups import OffsetFetchResponse
+from kafka_sink.kafka.protocol.apis.handshake import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+)
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
-from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchResponse
-from kafka_sink.kafka.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
-from kafka_sink.kafka.protocol.apis.sasl_handshake import SaslHandshakeRequest
+from kafka_sink.kafka.protocol.apis.transaction_state import (
+    DescribeTransactionsResponse,
+    ListedTransaction,
+    ListTransactionsResponse,
+    TransactionDescription,
+)
+from kafka_sink.kafka.protocol.apis.transactions import EndTxnRequest, InitProducerIdRequest
 from kafka_sink.kafka.protocol.connection import Connection, State
-from kafka_sink.kafka.protocol.gssapi import MAX_STEPS, KerberosLogin
 from kafka_sink.kafka.protocol.requests import Response, api_of, decode_response, encode_request, select_version
-from kafka_sink.kafka.protocol.sasl import MECHANISMS, Authentication, Login, PasswordLogin, TokenLogin, authentication
+from kafka_sink.kafka.protocol.sasl import (
+    MAX_STEPS,
+    MECHANISMS,
+    Authentication,
+    KerberosLogin,
+    Login,
+    PasswordLogin,
+    TokenLogin,
+    authentication,
+)
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.records.aborted_transaction import AbortedTransaction
 from kafka_sink.records.arrow_rows import TYPES
+from kafka_sink.records.batch_table import Undecodable
 from kafka_sink.records.decoder import Limits, RecordSetDecoder
 from kafka_sink.records.kernel import Kernel, compiled_kernel, fallback
-from kafka_sink.records.outline import headers, is_damaged_length, outline
-from kafka_sink.records.undecodable import Undecodable
+from kafka_sink.records.record_batch import AbortedTransaction, headers, is_damaged_length, outline
 
 NAMES = Names("s", "state")
 SINK = Sink(NAMES, timeout_ms=60_000, transaction_version=2)

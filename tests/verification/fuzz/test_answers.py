@@ -14,15 +14,15 @@ import pytest
 from fuzz import answers
 from fuzz.answers import EXCHANGES, ORDERS, Exchange, Said, answer, largest_arrays
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.isolation import IsolationLevel
+from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.protocol import message_reader
 from kafka_sink.kafka.protocol.api import MAX_FRAME_BYTES
-from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest
-from kafka_sink.kafka.protocol.apis.describe_configs import TopicConfigsRequest
-from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsRequest
 from kafka_sink.kafka.protocol.apis.fetch import MAX_BATCH_BYTES, FetchRequest
-from kafka_sink.kafka.protocol.apis.list_offsets import EARLIEST, LATEST, AskedOffset, ListOffsetsRequest
+from kafka_sink.kafka.protocol.apis.handshake import ApiVersionsRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.apis.offsets import EARLIEST, LATEST, AskedOffset, ListOffsetsRequest
+from kafka_sink.kafka.protocol.apis.topics import TopicConfigsRequest
+from kafka_sink.kafka.protocol.apis.transaction_state import DescribeTransactionsRequest
 from kafka_sink.kafka.protocol.connection import MAX_HANDSHAKE_FRAME_BYTES, Connection, State
 from kafka_sink.kafka.protocol.requests import Request, decode_response
 

@@ -17,7 +17,7 @@ from kafka_sink.errors import KafkaSinkError
 from kafka_sink.kafka.protocol.all_apis import APIS
 from kafka_sink.kafka.protocol.api import Api
 from kafka_sink.kafka.protocol.message_reader import read_message
-from kafka_sink.records.undecodable import Undecodable
+from kafka_sink.records.batch_table import Undecodable
 
 INPUTS = 150
 BIG_ARRAYS = {api.name: list(largest_arrays(api, api.min_version, 4_000)) for api in APIS}

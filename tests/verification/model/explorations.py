@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_sink.commit.effects import ToLeaders
-from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
+from kafka_sink.kafka.protocol.apis.transactions import WriteTxnMarkersRequest
 from model import worlds as w
 from model.spark_driver import Step
 from model.worlds import ALWAYS, FIRST_SLOT, NEVER, TWO_BY_TWO, Event, Schedule, Shape, run, steps_of_a_quiet_run

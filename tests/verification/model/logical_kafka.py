@@ -27,30 +27,40 @@ from typing import Any
 
 from kafka_sink.commit.effects import Effect, ToCoordinator, ToEveryBroker, ToLeaders
 from kafka_sink.kafka.protocol.api import PartitionResult
-from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from kafka_sink.kafka.protocol.apis.delete_groups import DeletedGroup, DeleteGroupsRequest, DeleteGroupsResponse
-from kafka_sink.kafka.protocol.apis.describe_producers import (
+from kafka_sink.kafka.protocol.apis.groups import (
+    DeletedGroup,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    GroupOffset,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from kafka_sink.kafka.protocol.apis.transaction_state import (
     ActiveProducer,
     DescribeProducersRequest,
     DescribeProducersResponse,
-    ProducersOfPartition,
-)
-from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
-    TransactionDescription,
-)
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest, EndTxnResponse
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kafka_sink.kafka.protocol.apis.list_transactions import (
     ListedTransaction,
     ListTransactionsRequest,
     ListTransactionsResponse,
+    ProducersOfPartition,
+    TransactionDescription,
 )
-from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from kafka_sink.kafka.protocol.apis.offset_fetch import GroupOffset, OffsetFetchRequest, OffsetFetchResponse
-from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from kafka_sink.kafka.protocol.apis.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 

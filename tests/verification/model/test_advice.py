@@ -19,9 +19,8 @@ from kafka_sink.commit.exchanges import PARTITION
 from kafka_sink.commit.handover import SlotPrepared
 from kafka_sink.commit.markers import Marker, Names
 from kafka_sink.errors import ExactlyOnceError
-from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
-from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind
-from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
+from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind, OffsetCommitRequest
+from kafka_sink.kafka.protocol.apis.transactions import EndTxnRequest
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from model.logical_kafka import Produce
 

@@ -27,7 +27,7 @@ from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import Pause
 from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import METADATA_MAX_CHARACTERS, Names
-from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchResponse
+from kafka_sink.kafka.protocol.apis.groups import OffsetFetchResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from model import spark_driver as spark
 from model.logical_kafka import LAST_EPOCH, LogicalKafka, Produce

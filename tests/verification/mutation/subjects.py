@@ -54,9 +54,8 @@ _EXPLORATIONS = tuple(
 SUBJECTS: tuple[Subject, ...] = (
     _producer("sender", "sender", "throttling", "sender_under_faults", "transaction_manager", "topic_check"),
     _producer("accumulator", "accumulator", "sender"),
-    _producer("filling", "buffer_pool", "accumulator"),
     _producer("buffer_pool", "buffer_pool"),
-    _producer("producer_batch", "producer_batch", "buffer_pool", "sender"),
+    _producer("producer_batch", "producer_batch", "buffer_pool", "accumulator", "sender"),
     _producer("batch_split", "producer_batch", "sender"),
     _producer("sequences", "sequences", "sender"),
     _producer("error_policy", "sender"),
@@ -64,15 +63,10 @@ SUBJECTS: tuple[Subject, ...] = (
     _consumer("fetcher", "fetcher"),
     _consumer("fetch_policy", "fetch_policy", "fetcher"),
     _consumer("fetch_range", "fetcher"),
-    _consumer("topic_watch", "fetch_policy", "fetcher"),
-    _consumer("preferred_replica", "fetch_policy", "fetcher"),
-    _consumer("patience", "fetch_policy", "fetcher"),
-    _stream("continuity", "continuity"),
-    _stream("admission", "divide"),
+    _stream("continuity", "continuity", "marks"),
     _stream("positions", "continuity"),
     _stream("stream_logs", "marks"),
-    _stream("losses", "marks"),
-    _stream("stream_plan"),
+    _stream("stream_plan", "divide"),
     Subject("kafka_sink/records/record_batch.py", ("tests/unit/records/test_record_batch.py",)),
     Subject("kafka_sink/commit/two_phase.py", ("tests/unit/commit", *_EXPLORATIONS)),
     Subject(
@@ -105,11 +99,10 @@ SEQUENCES = "kafka_sink/kafka/producer/sequences.py"
 RECORD_BATCH = "kafka_sink/records/record_batch.py"
 ACCUMULATOR = "kafka_sink/kafka/producer/accumulator.py"
 PRODUCER_BATCH = "kafka_sink/kafka/producer/producer_batch.py"
-FILLING = "kafka_sink/kafka/producer/filling.py"
 BUFFER_POOL = "kafka_sink/kafka/producer/buffer_pool.py"
 HANGING = "kafka_sink/commit/hanging.py"
 EXCHANGES = "kafka_sink/commit/exchanges.py"
-PATIENCE = "kafka_sink/kafka/consumer/patience.py"
+FETCH_POLICY = "kafka_sink/kafka/consumer/fetch_policy.py"
 POSITIONS = "kafka_sink/spark/reading/positions.py"
 
 EXPLAINED: tuple[Explained, ...] = (
@@ -148,8 +141,8 @@ EXPLAINED: tuple[Explained, ...] = (
             ("self.retry_at_ms = 0", "self.retry_at_ms = -1", "only batches that wait for a retry are asked for it"),
         )
     ),
-    Explained(FILLING, "Filling.grow", "if more <= 0:", "if False:", "the filling grows by zero places"),
-    Explained(FILLING, "Filling.take_out", "self._batches[place] = None", "pass",
+    Explained(PRODUCER_BATCH, "Filling.grow", "if more <= 0:", "if False:", "the filling grows by zero places"),
+    Explained(PRODUCER_BATCH, "Filling.take_out", "self._batches[place] = None", "pass",
               "the batch stays in memory until the place has its next batch, and no code looks for it there"),
     Explained(BUFFER_POOL, "BufferPool.try_allocate", "buffer = self._several(count) if count > 1 else self._one()",
               "buffer = self._several(count) if True else self._one()",
@@ -190,7 +183,7 @@ EXPLAINED: tuple[Explained, ...] = (
               "each request is about one partition, and so is its answer"),
     Explained(PRODUCER_BATCH, "ProducerBatch.__init__", "self.place = 0", "pass",
               "only a batch of a Filling has a place, and the Filling sets it"),
-    Explained(PATIENCE, "Patience.is_over", "if self._began is None:", "if False:",
+    Explained(FETCH_POLICY, "Patience.is_over", "if self._began is None:", "if False:",
               "nobody has waited then, and the limit is above 0: the rest says the same"),
     Explained(POSITIONS, "", "Checkpointed: TypeAlias = dict[str, dict[str, int]]",
               "Checkpointed: TypeAlias = dict[str, dict[int]]", "a type that is read by mypy alone"),

@@ -34,15 +34,14 @@ from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.buffer_pool import OUTSIDE, Buffer, BufferPool
+from kafka_sink.kafka.producer.checks import TopicCheck
 from kafka_sink.kafka.producer.core import codec_of, wire
-from kafka_sink.kafka.producer.routed_rows import RoutedRows
-from kafka_sink.kafka.producer.router import Router
+from kafka_sink.kafka.producer.router import RoutedRows, Router
 from kafka_sink.kafka.producer.sequences import Sequences
-from kafka_sink.kafka.producer.topic_check import TopicCheck
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.requests import Request
-from kafka_sink.kafka.protocol.topic_id import ids_differ
+from kafka_sink.kafka.protocol.topic_partition import ids_differ
 from kafka_sink.records.columns import RecordColumns
 from model.timeline import Timeline, Timer
 from simulation.network import Network

@@ -15,8 +15,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.consumer.fetch_range import RecordSet
-from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.records.decoder import RecordSetDecoder
 from model.broker import Operation
 from model.clients import ByteClient, record_batch

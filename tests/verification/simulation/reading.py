@@ -16,16 +16,16 @@ from itertools import pairwise
 
 from kafka_sink.errors import OffsetsLost, ReadStalled, RecordsCorrupt, TopicAuthorizationFailed
 from kafka_sink.errors.reading import LossCause
+from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.connections import network_settings
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet
 from kafka_sink.kafka.consumer.fetcher import Fetcher, FetchSettings
-from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.metadata import MAX_IDLE_MS, Metadata
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config
-from kafka_sink.records.undecodable import Undecodable
+from kafka_sink.records.batch_table import Undecodable
 from model.partition import Partition
 from model.read_journal import Fate
 from model.timeline import Timer

@@ -16,7 +16,7 @@ from functools import partial
 
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.kafka.client import RESTED_MS
-from kafka_sink.kafka.producer.probe import Probe
+from kafka_sink.kafka.producer.checks import Probe
 from kafka_sink.options.kinds import INT32_MAX
 from model.cluster import Cluster
 from model.settings import RELEASES, ClusterSettings

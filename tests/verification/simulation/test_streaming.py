@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.kafka.consumer import topic_watch
+from kafka_sink.kafka.consumer import fetch_policy
 from kafka_sink.kafka.consumer.fetch_range import Loss
 from kafka_sink.kafka.consumer.fetcher import Fetcher
 from kafka_sink.kafka.consumer.gaps import Gaps
@@ -76,7 +76,7 @@ def gaps_by_empty_answers(patch: pytest.MonkeyPatch) -> None:
 
 
 epochs_unchecked = instead(Fetcher, "_must_check_epoch", lambda self: False)
-read_topic_ids_not_compared = instead(topic_watch, "ids_differ", lambda first, second: False)
+read_topic_ids_not_compared = instead(fetch_policy, "ids_differ", lambda first, second: False)
 offsets_not_doubted = instead(Gaps, "has_doubt", lambda *args, **facts: False)
 
 

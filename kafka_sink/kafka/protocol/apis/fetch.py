@@ -19,9 +19,9 @@ from datetime import timedelta
 from typing import Any
 
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.isolation import IsolationLevel
+from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.protocol.api import MOST_BROKERS, Api, Versions, check_answered, check_number, each_asked
-from kafka_sink.records.aborted_transaction import AbortedTransaction
+from kafka_sink.records.record_batch import AbortedTransaction
 
 LOWEST_FETCH = 11
 # From this version on, topics are named by id (KIP-516).

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.protocol.acl_operation import NOT_TOLD
 from kafka_sink.kafka.protocol.api import (
     MOST_BROKERS,
     MOST_PARTITIONS,
     MOST_PARTITIONS_OF_A_TOPIC,
+    NOT_TOLD,
     Api,
     check_number,
     check_topic_name,

@@ -18,10 +18,10 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.new_topic import NewTopic
-from kafka_sink.kafka.outage import FIRST_MS, Contact
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.protocol.transaction_needs import EXACTLY_ONCE
+from kafka_sink.kafka.waits import FIRST_MS, Contact
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.config import sink_config
 from scripted_kafka import HANG_UP

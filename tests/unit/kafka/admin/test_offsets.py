@@ -10,9 +10,8 @@ import apis
 from kafka_sink.errors import GroupCommitFailed, LeaderUnavailable, TopicAuthorizationFailed, TopicToReadMissing
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.group_offsets import COMMIT_PATIENCE_MS, commit_group_offsets, refusal_of
-from kafka_sink.kafka.admin.log_ends import Logs, Topics, epoch_ends, log_ends
-from kafka_sink.kafka.admin.offsets import list_offsets
-from kafka_sink.kafka.isolation import IsolationLevel
+from kafka_sink.kafka.admin.offsets import Logs, Topics, epoch_ends, list_offsets, log_ends
+from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import once

@@ -23,10 +23,8 @@ from http_endpoints import http_server
 from kafka_sink.errors import TokenUnavailable
 from kafka_sink.kafka.aws import chain
 from kafka_sink.kafka.aws.chain import BotocoreChain, installed
-from kafka_sink.kafka.aws.credentials import IamLogin
-from kafka_sink.kafka.aws.missing import Missing
+from kafka_sink.kafka.aws.credentials import IamLogin, Keys, Missing
 from kafka_sink.kafka.aws.msk_iam import MskIamSigner
-from kafka_sink.kafka.aws.sigv4 import Keys
 
 CANARY = "canary-d00f"
 DEFAULT = IamLogin()

@@ -14,11 +14,19 @@ from botocore.awsrequest import AWSRequest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_sink.kafka.aws.credentials import Chain, Credentials, IamLogin, find
-from kafka_sink.kafka.aws.missing import Missing
+from kafka_sink.kafka.aws.credentials import (
+    Chain,
+    Credentials,
+    IamLogin,
+    Keys,
+    Missing,
+    find,
+    moment,
+    region_in,
+    region_of,
+    token,
+)
 from kafka_sink.kafka.aws.msk_iam import MAX_LIFETIME_S, MskIamSigner
-from kafka_sink.kafka.aws.region import region_in, region_of
-from kafka_sink.kafka.aws.sigv4 import Keys, moment, token
 
 NOW_S = 1_769_903_999  # 2026-01-31T23:59:59Z
 USER_AGENT = "pyspark-pykafka/0.1.0+local build"

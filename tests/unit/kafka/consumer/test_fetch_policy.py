@@ -7,11 +7,16 @@ from typing import Any
 import pytest
 
 from kafka_sink.errors.reading import LossCause
-from kafka_sink.kafka.consumer.fetch_policy import Action, on_read_error
+from kafka_sink.kafka.consumer.fetch_policy import (
+    THROTTLED_LIMITS,
+    Action,
+    Patience,
+    PreferredReplica,
+    TopicWatch,
+    missing,
+    on_read_error,
+)
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
-from kafka_sink.kafka.consumer.patience import THROTTLED_LIMITS, Patience
-from kafka_sink.kafka.consumer.preferred_replica import PreferredReplica
-from kafka_sink.kafka.consumer.topic_watch import TopicWatch, missing
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS, NO_LEADER, MetadataSnapshot, TopicSnapshot
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 

@@ -22,9 +22,9 @@ from kafka_sink.errors import (
     TopicAuthorizationFailed,
 )
 from kafka_sink.errors.reading import LossCause
+from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, after_out_of_range
 from kafka_sink.kafka.consumer.fetcher import Fetcher
-from kafka_sink.kafka.isolation import IsolationLevel
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.network import LONGEST_POLL_MS
 from kafka_sink.records.record_batch import HEADER_BYTES

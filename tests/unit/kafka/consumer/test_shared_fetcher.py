@@ -18,8 +18,7 @@ from kafka_sink.errors import FetchRefused, KafkaSinkError, OffsetsLost, ReadSta
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.consumer import shared_fetcher
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet
-from kafka_sink.kafka.consumer.shared_fetcher import SharedFetcher
-from kafka_sink.kafka.consumer.shared_requests import MOST_ANSWERS
+from kafka_sink.kafka.consumer.shared_fetcher import MOST_ANSWERS, SharedFetcher
 from record_sets import plain
 from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork
 from scripted_reads import READ_SETTINGS, readers_metadata

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from effort import examples
 from kafka_sink.errors import ClusterChanged
 from kafka_sink.kafka.net.transport import Connected, Disconnected, Event, Received, Sent, TlsFailure
-from kafka_sink.kafka.outage import Contact
 from kafka_sink.kafka.protocol.apis.metadata import Broker
+from kafka_sink.kafka.waits import Contact
 from network_world import (
     INIT,
     SecureWorld,

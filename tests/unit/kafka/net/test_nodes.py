@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from effort import examples
-from kafka_sink.kafka.net.node import Node, NodeState
-from kafka_sink.kafka.net.nodes import Nodes
+from kafka_sink.kafka.net.nodes import Node, Nodes, NodeState
 from kafka_sink.kafka.net.resolver import resolve
 from kafka_sink.kafka.protocol.apis.metadata import Broker
 

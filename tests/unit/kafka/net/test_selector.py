@@ -15,8 +15,7 @@ from unittest.mock import patch
 import pytest
 
 from kafka_sink.kafka.metrics import Metrics
-from kafka_sink.kafka.net.channel import IOV_MAX
-from kafka_sink.kafka.net.selector import RECEIVE_CHUNK_BYTES, Selector
+from kafka_sink.kafka.net.selector import IOV_MAX, RECEIVE_CHUNK_BYTES, Selector
 from kafka_sink.kafka.net.transport import Address, Connected, Disconnected, Event, Received, Sent
 
 DEADLINE_S = 20

@@ -9,10 +9,10 @@ import pytest
 from kafka_sink.doctor import engine, judging
 from kafka_sink.doctor.reading import examine_read
 from kafka_sink.doctor.report import Status
-from kafka_sink.kafka.consumer.patience import Patience
+from kafka_sink.kafka.consumer.fetch_policy import Patience
 from kafka_sink.kafka.producer.sender import Sender
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.throttles import MAX_THROTTLE_MS, THROTTLED_LIMITS, without_throttles
+from kafka_sink.kafka.waits import MAX_THROTTLE_MS, THROTTLED_LIMITS, without_throttles
 from kafka_sink.options.config import given_options, sink_config
 from kafka_sink.options.reading import READING, read_config
 from network_world import World

@@ -15,9 +15,8 @@ from kafka.record import MemoryRecords
 from kafka_sink.errors import ProducerClosed
 from kafka_sink.kafka.producer.accumulator import LEAST_BUFFER_BYTES
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
-from kafka_sink.kafka.producer.producer_batch import BatchState, ProducerBatch
-from kafka_sink.kafka.producer.producer_id import ProducerIdAndEpoch
-from kafka_sink.kafka.producer.routed_rows import RoutedRows
+from kafka_sink.kafka.producer.producer_batch import BatchState, ProducerBatch, ProducerIdAndEpoch
+from kafka_sink.kafka.producer.router import RoutedRows
 from kafka_sink.kafka.producer.sequences import Sequences
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from producer_core import Core, make_core, routed

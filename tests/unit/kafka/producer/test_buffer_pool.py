@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.buffer_pool import OUTSIDE, Buffer, BufferPool
-from kafka_sink.kafka.producer.filling import Filling
-from kafka_sink.kafka.producer.producer_batch import ProducerBatch
+from kafka_sink.kafka.producer.producer_batch import Filling, ProducerBatch
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.records.record_batch import HEADER_BYTES
 from producer_core import TOPIC_ID

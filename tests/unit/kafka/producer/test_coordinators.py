@@ -8,8 +8,15 @@ import pytest
 
 import apis
 from effort import each
-from kafka_sink.kafka.producer.combined_reads import READS_TOGETHER
-from kafka_sink.kafka.producer.coordinators import QUICK_TRIES, Ask, Coordinators, Next, error_code_of, next_after
+from kafka_sink.kafka.coordinators import (
+    QUICK_TRIES,
+    READS_TOGETHER,
+    Ask,
+    Coordinators,
+    Next,
+    error_code_of,
+    next_after,
+)
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.requests import select_version
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, Sent

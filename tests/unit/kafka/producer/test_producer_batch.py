@@ -12,12 +12,16 @@ from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
 from kafka_sink.errors import ProducerClosed
-from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, PartitionOffsets
+from kafka_sink.kafka.producer.acknowledgements import NO_OFFSET, RUN, Acknowledgements, PartitionOffsets, Runs
 from kafka_sink.kafka.producer.batch_split import half_bytes, split
 from kafka_sink.kafka.producer.buffer_pool import Buffer, BufferPool
-from kafka_sink.kafka.producer.producer_batch import TRANSITIONS, BatchState, ProducerBatch
-from kafka_sink.kafka.producer.producer_id import NO_PRODUCER, ProducerIdAndEpoch
-from kafka_sink.kafka.producer.runs import NO_OFFSET, RUN, Runs
+from kafka_sink.kafka.producer.producer_batch import (
+    NO_PRODUCER,
+    TRANSITIONS,
+    BatchState,
+    ProducerBatch,
+    ProducerIdAndEpoch,
+)
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.records.compression import Codec, Lz4, NoCompression, codec_for
 from kafka_sink.records.record_batch import HEADER_BYTES

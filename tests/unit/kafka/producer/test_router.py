@@ -13,6 +13,7 @@ from kafka.partitioner.default import murmur2
 from effort import examples
 from given_rows import converted
 from kafka_sink.errors import PartitionOutOfRange, TooManyBadRows, TopicNameInvalid, TopicNull
+from kafka_sink.errors.quoting import LONGEST
 from kafka_sink.kafka.metadata import TopicSnapshot
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.bad_row_tally import (
@@ -26,8 +27,7 @@ from kafka_sink.kafka.producer.bad_row_tally import (
 )
 from kafka_sink.kafka.producer.buffer_pool import BufferPool
 from kafka_sink.kafka.producer.producer_batch import ProducerBatch
-from kafka_sink.kafka.producer.routed_rows import RoutedRows
-from kafka_sink.kafka.producer.router import Router, RowTopics
+from kafka_sink.kafka.producer.router import RoutedRows, Router, RowTopics
 from kafka_sink.kafka.producer.row_limits import ANY_MS, TopicLimits, TopicRules, topic_rules, wire_sizes
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.records.bad_rows import GOOD, Reason
@@ -36,7 +36,6 @@ from kafka_sink.records.compression import Codec, codec_for
 from kafka_sink.records.dead_letters import Origin
 from kafka_sink.records.encoder import RecordEncoder
 from kafka_sink.records.record_batch import HEADER_BYTES
-from kafka_sink.text.topic_name import LONGEST
 from record_cases import Case, cases, int64s
 
 

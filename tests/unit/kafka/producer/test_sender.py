@@ -13,6 +13,7 @@ from kafka_sink import errors
 from kafka_sink.kafka.metadata import MetadataSnapshot
 from kafka_sink.kafka.network import LONGEST_POLL_MS
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, PartitionOffsets
+from kafka_sink.kafka.producer.checks import Probe
 from kafka_sink.kafka.producer.error_policy import (
     Action,
     advice,
@@ -20,7 +21,6 @@ from kafka_sink.kafka.producer.error_policy import (
     on_init_producer_id_error,
     on_produce_error,
 )
-from kafka_sink.kafka.producer.probe import Probe
 from kafka_sink.kafka.producer.producer_batch import ProducerBatch
 from kafka_sink.kafka.producer.sender import EXPIRY_GRAIN_MS
 from kafka_sink.kafka.producer.transaction_manager import Transaction

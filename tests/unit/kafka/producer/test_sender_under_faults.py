@@ -13,10 +13,10 @@ from kio.schema.errors import ErrorCode
 from effort import each, examples
 from kafka_sink.errors import KafkaSinkError, ProduceRejected
 from kafka_sink.kafka.producer.sequences import Sequences
-from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest, ProduceResponse, ProduceResult, RefusedRecord
-from kafka_sink.records.sent_rows import SentRow, rows_before
+from kafka_sink.kafka.protocol.apis.transactions import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.records.dead_letters import SentRow, rows_before
 from model.partition_log import PartitionLog
 from model.producer_state import ProducerState
 from model.record_batches import RecordBatch, Refused, check_batch, decode_records, next_sequence, parse_batch

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.kafka.producer.producer_id import NO_SEQUENCE
+from kafka_sink.kafka.producer.producer_batch import NO_SEQUENCE
 from kafka_sink.kafka.producer.sequences import Sequences, advance
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 

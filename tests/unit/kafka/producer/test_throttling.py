@@ -8,9 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.errors import DeliveryTimeout, QuotaOutlastsTransaction, RateOutlastsTransaction
-from kafka_sink.kafka.producer.rate_limit import BURST_MS, OpenTransaction, Rate, RateLimit
 from kafka_sink.kafka.producer.sender import EXPIRY_GRAIN_MS
-from kafka_sink.kafka.producer.throttling import FIRST_TOLD_MS, JUST_NOW_MS, TOLD_EVERY_MS, WINDOW_MS, Throttling
+from kafka_sink.kafka.producer.throttling import (
+    BURST_MS,
+    FIRST_TOLD_MS,
+    JUST_NOW_MS,
+    TOLD_EVERY_MS,
+    WINDOW_MS,
+    OpenTransaction,
+    Rate,
+    RateLimit,
+    Throttling,
+)
 from kafka_sink.kafka.producer.transaction_manager import Transaction
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from producer_core import Core, make_core, routed

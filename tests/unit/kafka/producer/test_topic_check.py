@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_sink.errors import TopicRecreated
-from kafka_sink.kafka.producer.topic_check import TopicCheck
+from kafka_sink.kafka.producer.checks import TopicCheck
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, TopicMetadata
 from kafka_sink.kafka.protocol.apis.produce import ProduceResponse, ProduceResult
 from producer_core import TOPIC, TOPIC_ID, Core, make_core, metadata_response, routed

@@ -12,7 +12,7 @@ from kafka.record import MemoryRecords
 
 import apis
 from kafka_sink import errors
-from kafka_sink.kafka.producer.coordinators import Coordinators
+from kafka_sink.kafka.coordinators import Coordinators
 from kafka_sink.kafka.producer.transaction_manager import (
     JOIN_PATIENCE_MS,
     TRANSITIONS,

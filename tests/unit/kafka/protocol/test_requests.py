@@ -11,8 +11,8 @@ import pytest
 
 import apis
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.protocol.acl_operation import NOT_TOLD
 from kafka_sink.kafka.protocol.all_apis import APIS
+from kafka_sink.kafka.protocol.api import NOT_TOLD
 from kafka_sink.kafka.protocol.requests import Request, api_of, decode_response, encode_request, select_version
 from their_messages import answered, as_they_read, encoded, lacks, name_of, written
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kafka_sink.errors import SaslRefused
 from kafka_sink.kafka.protocol import sasl
-from kafka_sink.kafka.protocol.gssapi import MAX_STEPS, MAX_TOKEN_BYTES, Gssapi, KerberosLogin
+from kafka_sink.kafka.protocol.sasl import MAX_STEPS, MAX_TOKEN_BYTES, Gssapi, KerberosLogin
 
 ALICE = sasl.PasswordLogin("alice", "hunter2")
 NONCE = "fyko+d2lbbFgONRv9qkxdawL"

@@ -8,7 +8,7 @@ import pytest
 
 import apis
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.protocol.acl_operation import NOT_TOLD, AclOperation, allows
+from kafka_sink.kafka.protocol.api import NOT_TOLD, AclOperation, allows
 from kafka_sink.kafka.protocol.requests import Request, api_of, select_version
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from their_messages import answered, as_they_read, lacks, name_of, to_other_questions

@@ -13,9 +13,9 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from kafka_sink import Interceptor, errors
-from kafka_sink.kafka.consumer.statistics import ReadStatistics
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
-from kafka_sink.records.aborted_transaction import AbortedTransaction
+from kafka_sink.kafka.statistics import ReadStatistics
+from kafka_sink.records.record_batch import AbortedTransaction
 from kafka_sink.spark.reading import batch_reader
 from kafka_sink.spark.reading.batch_reader import KafkaBatchReader
 from kafka_sink.spark.source import KafkaDataSource, source_with

@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, Struct
 
 from kafka_sink.errors import ColumnNotRead, ColumnTypeMismatch, DuplicateColumn
 from kafka_sink.spark.reading.columns import Rows, check_user_schema, whole_schema
-from kafka_sink.spark.reading.joined import Joined
+from kafka_sink.spark.reading.range_reader import Joined
 
 
 def schema(*names: str, **columns: Any) -> StructType:

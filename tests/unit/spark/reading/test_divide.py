@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.spark.reading.admission import Delay, rate_limited
 from kafka_sink.spark.reading.divide import divide, packed
 from kafka_sink.spark.reading.positions import Positions
+from kafka_sink.spark.reading.stream_plan import Delay, rate_limited
 
 Spans = list[tuple[int, int, int]]
 

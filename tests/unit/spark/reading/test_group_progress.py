@@ -8,7 +8,7 @@ import pytest
 from kafka_sink.errors import AuthenticationFailed
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.protocol.api import PartitionResult
-from kafka_sink.kafka.protocol.apis.offset_commit import ProgressCommitRequest, ProgressCommitResponse
+from kafka_sink.kafka.protocol.apis.groups import ProgressCommitRequest, ProgressCommitResponse
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config

@@ -8,10 +8,10 @@ import pytest
 
 from kafka_sink.errors import LogBroken
 from kafka_sink.errors.reading import LossCause
-from kafka_sink.kafka.admin.batches import StoredBatch
+from kafka_sink.kafka.admin.offsets import StoredBatch
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.spark.reading import marks
+from kafka_sink.spark.reading import stream_logs
 from kafka_sink.spark.reading.positions import Positions
 from record_sets import plain
 from scripted_kafka import ScriptedKafka, ScriptedNetwork
@@ -146,7 +146,7 @@ def test_a_mark_is_one_request_where_the_stream_rests(cluster: Cluster, network:
         cluster.write(A0, 10)
         stream.looks()
     assert cluster.fetched == [(A0, 99)]
-    cluster.kafka.pass_time(marks.MARK_AGE_MS)
+    cluster.kafka.pass_time(stream_logs.MARK_AGE_MS)
     cluster.write(A0, 10)
     stream.looks()
     assert cluster.fetched == [(A0, 99), (A0, 149)]
@@ -158,7 +158,7 @@ def test_a_mark_is_one_request_where_the_stream_rests(cluster: Cluster, network:
 
 
 def test_new_marks_are_bounded(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marks, "MOST_NEW_MARKS", 1)
+    monkeypatch.setattr(stream_logs, "MOST_NEW_MARKS", 1)
     cluster.write(A0, 10)
     cluster.write(A1, 10)
     stream = Looking(2)

@@ -14,13 +14,13 @@ from kafka_sink import errors
 from kafka_sink.errors import OffsetNotWritten, OffsetsLost, ReadError
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
-from kafka_sink.kafka.protocol.apis.list_offsets import ListOffsetsRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.apis.offsets import ListOffsetsRequest
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import once
-from kafka_sink.spark.reading.clip import Offsets, clipped
 from kafka_sink.spark.reading.filters import Wanted
 from kafka_sink.spark.reading.plan import plan
+from kafka_sink.spark.reading.positions import Offsets, clipped
 from scripted_kafka import ScriptedKafka, ScriptedNetwork
 from scripted_reads import ScriptedLog, Spans, Stream, asked, connect_reads, planned, refused_offsets, serve, spans_of
 

@@ -11,7 +11,7 @@ from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, ReadConfig, read_config
 from kafka_sink.spark.reading import stream_logs, stream_plan
-from kafka_sink.spark.reading.small_tasks import Tasks, described, enough_tasks
+from kafka_sink.spark.reading.divide import Tasks, described, enough_tasks
 from kafka_sink.spark.source import KafkaDataSource
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
 from scripted_reads import ScriptedLog, serve

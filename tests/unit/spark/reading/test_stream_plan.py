@@ -11,13 +11,13 @@ from kafka_sink import errors
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
-from kafka_sink.kafka.protocol.apis.list_offsets import ListOffsetsRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse, TopicMetadata
-from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest as EpochRequest
-from kafka_sink.kafka.protocol.apis.offset_for_leader_epoch import OffsetForLeaderEpochResponse as EpochResponse
+from kafka_sink.kafka.protocol.apis.offsets import ListOffsetsRequest
+from kafka_sink.kafka.protocol.apis.offsets import OffsetForLeaderEpochRequest as EpochRequest
+from kafka_sink.kafka.protocol.apis.offsets import OffsetForLeaderEpochResponse as EpochResponse
 from kafka_sink.kafka.protocol.requests import api_of
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.spark.reading import losses
+from kafka_sink.spark.reading import continuity
 from kafka_sink.spark.reading.positions import Positions
 from scripted_kafka import ScriptedKafka, ScriptedNetwork
 from scripted_reads import ScriptedLog, Stream, connect_reads, refused_offsets, serve
@@ -646,7 +646,7 @@ def test_a_step_does_not_hide_what_happens_to_other_partitions_meanwhile(cluster
 
 
 def test_a_loss_is_logged(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    Stream(losses.warn, **LENIENT).end({A0: 12, A1: 0})
+    Stream(continuity.warn, **LENIENT).end({A0: 12, A1: 0})
     assert "the log of a-0 does not go on at offset 12" in caplog.text
     assert "The stream goes on (failOnDataLoss is false)." in caplog.text
 

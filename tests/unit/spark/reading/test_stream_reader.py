@@ -12,7 +12,7 @@ import pytest
 
 import apis
 from kafka_sink.errors import KafkaSinkError, LogBroken
-from kafka_sink.kafka.protocol.apis import offset_for_leader_epoch as epochs
+from kafka_sink.kafka.protocol.apis import offsets as epochs
 from kafka_sink.options import cautions
 from kafka_sink.spark.reading import read_limits
 from kafka_sink.spark.source import KafkaDataSource

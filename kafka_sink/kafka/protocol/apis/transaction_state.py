@@ -1,0 +1,292 @@
+"""The state of transactions (KIP-664): what coordinators and leaders know of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_sink.errors import ProtocolError
+from kafka_sink.kafka.protocol.api import (
+    MOST_PARTITIONS,
+    Api,
+    by_topic,
+    check_answered,
+    check_number,
+    check_topic_name,
+    each_asked,
+)
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+
+# --- DescribeTransactions ---------------------------------------------------------------------------------------------
+# State, ids and partitions of transactions (KIP-664).
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTransactionsRequest:
+    """Transactional ids of one coordinator. Changes nothing."""
+
+    transactional_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """`state`: Empty, Ongoing, PrepareCommit, CompleteAbort, ... `start_time_ms`: since 1970; -1 without an open
+    transaction. `partitions`: while Ongoing, those written to; while being completed, those without a marker."""
+
+    transactional_id: str
+    error_code: int
+    state: str
+    timeout_ms: int
+    start_time_ms: int
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTransactionsResponse:
+    throttle_time_ms: int
+    transactions: tuple[TransactionDescription, ...]
+
+
+def kio_describe_transactions(kio: Any, version: int, request: DescribeTransactionsRequest) -> Any:
+    return kio.DescribeTransactionsRequest(transactional_ids=request.transactional_ids)
+
+
+def describe_transactions_response(
+    request: DescribeTransactionsRequest, message: Mapping[str, Any]
+) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        throttle_time_ms=message["throttle_time"],
+        transactions=tuple(
+            TransactionDescription(
+                transactional_id=state["transactional_id"],
+                error_code=state["error_code"],
+                state=state["transaction_state"],
+                timeout_ms=state["transaction_timeout"],
+                start_time_ms=state["transaction_start_time"],
+                producer_id=state["producer_id"],
+                producer_epoch=state["producer_epoch"],
+                partitions=tuple(
+                    TopicPartition(topic["topic"], partition)
+                    for topic in state["topics"]
+                    for partition in topic["partitions"]
+                ),
+            )
+            for state in message["transaction_states"]
+        ),
+    )
+
+
+def check_describe_transactions_response(
+    request: DescribeTransactionsRequest, response: DescribeTransactionsResponse
+) -> None:
+    """Raise ProtocolError unless each transactional id occurs once, with ids and partitions that can be ones."""
+    answered = (transaction.transactional_id for transaction in response.transactions)
+    check_answered("DescribeTransactions", request.transactional_ids, answered)
+    for transaction in response.transactions:
+        check_number("DescribeTransactions", "producer id", transaction.producer_id)
+        check_number("DescribeTransactions", "producer epoch", transaction.producer_epoch)
+        for topic, partition in transaction.partitions:
+            check_topic_name("DescribeTransactions", topic)
+            check_number("DescribeTransactions", "partition", partition, least=0)
+
+
+DESCRIBE_TRANSACTIONS = Api(
+    "DescribeTransactions",
+    65,
+    0,
+    0,
+    DescribeTransactionsRequest,
+    kio_describe_transactions,
+    describe_transactions_response,
+    check_describe_transactions_response,
+    most=lambda request: (
+        each_asked(len(request.transactional_ids), "transaction_states")
+        | each_asked(MOST_PARTITIONS, "topics", "partitions")
+    ),
+)
+
+
+# --- ListTransactions -------------------------------------------------------------------------------------------------
+# The transactions that a broker coordinates (KIP-664; filters: KIP-994, KIP-1152).
+
+
+@dataclass(frozen=True, slots=True)
+class ListTransactionsRequest:
+    """Lists transactions of one broker, open or not: of `producer_ids` (empty: all), in `states` (empty: any), with a
+    transactional id that begins with `transactional_id_prefix`."""
+
+    producer_ids: tuple[int, ...] = ()
+    states: tuple[str, ...] = ()
+    transactional_id_prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTransaction:
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListTransactionsResponse:
+    throttle_time_ms: int
+    error_code: int
+    transactions: tuple[ListedTransaction, ...]
+
+
+# From this version on brokers filter by transactional id, with an RE2 expression for the whole id (KIP-1152).
+LIST_BY_PATTERN = 2
+
+
+def kio_list_transactions(kio: Any, version: int, request: ListTransactionsRequest) -> Any:
+    prefix = request.transactional_id_prefix
+    by_pattern = version >= LIST_BY_PATTERN and prefix
+    # Any character may follow, also a line break.
+    pattern = {"transactional_id_pattern": re.escape(prefix) + "(?s:.*)"} if by_pattern else {}
+    return kio.ListTransactionsRequest(
+        state_filters=request.states, producer_id_filters=request.producer_ids, **pattern
+    )
+
+
+def list_transactions_response(
+    request: ListTransactionsRequest, message: Mapping[str, Any]
+) -> ListTransactionsResponse:
+    return ListTransactionsResponse(
+        throttle_time_ms=message["throttle_time"],
+        error_code=message["error_code"],
+        transactions=tuple(
+            ListedTransaction(state["transactional_id"], state["producer_id"], state["transaction_state"])
+            for state in message["transaction_states"]
+            if state["transactional_id"].startswith(request.transactional_id_prefix)
+        ),
+    )
+
+
+def check_list_transactions_response(request: ListTransactionsRequest, response: ListTransactionsResponse) -> None:
+    """Raise ProtocolError if a transactional id occurs twice, or does not pass the filters."""
+    listed = [transaction.transactional_id for transaction in response.transactions]
+    check_answered("ListTransactions", set(listed), listed)
+    for transaction in response.transactions:
+        check_number("ListTransactions", "producer id", transaction.producer_id)
+        wanted_producer = not request.producer_ids or transaction.producer_id in request.producer_ids
+        if not wanted_producer or (request.states and transaction.state not in request.states):
+            raise ProtocolError(f"a ListTransactions answer with what was filtered out: {transaction}")
+
+
+LIST_TRANSACTIONS = Api(
+    "ListTransactions",
+    66,
+    0,
+    2,
+    ListTransactionsRequest,
+    kio_list_transactions,
+    list_transactions_response,
+    check_list_transactions_response,
+    most=lambda request: each_asked(len(request.states), "unknown_state_filters"),
+)
+
+
+# --- DescribeProducers ------------------------------------------------------------------------------------------------
+# The producers and open transactions that a partition's leader knows (KIP-664).
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeProducersRequest:
+    """Sent to a broker that leads `partitions`. Asks for the producers that it remembers there."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveProducer:
+    """`current_txn_start_offset`: the first record of the open transaction, -1 without one. `coordinator_epoch`: that
+    of the last marker, -1 without one. The leader refuses a marker with a lower epoch. `last_sequence`: that of the
+    last record of this epoch, -1 if the leader knows none."""
+
+    producer_id: int
+    producer_epoch: int
+    current_txn_start_offset: int
+    coordinator_epoch: int = -1
+    last_sequence: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ProducersOfPartition:
+    topic: str
+    partition: int
+    error_code: int
+    error_message: str | None
+    producers: tuple[ActiveProducer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeProducersResponse:
+    throttle_time_ms: int
+    partitions: tuple[ProducersOfPartition, ...]
+
+
+def kio_describe_producers(kio: Any, version: int, request: DescribeProducersRequest) -> Any:
+    return kio.DescribeProducersRequest(
+        topics=tuple(
+            kio.TopicRequest(name=topic, partition_indexes=numbers)
+            for topic, numbers in by_topic(request.partitions).items()
+        )
+    )
+
+
+def describe_producers_response(
+    request: DescribeProducersRequest, message: Mapping[str, Any]
+) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        throttle_time_ms=message["throttle_time"],
+        partitions=tuple(
+            ProducersOfPartition(
+                topic=topic["name"],
+                partition=partition["partition_index"],
+                error_code=partition["error_code"],
+                error_message=partition["error_message"],
+                producers=tuple(
+                    ActiveProducer(
+                        producer_id=producer["producer_id"],
+                        producer_epoch=producer["producer_epoch"],
+                        current_txn_start_offset=producer["current_txn_start_offset"],
+                        coordinator_epoch=producer["coordinator_epoch"],
+                        last_sequence=producer["last_sequence"],
+                    )
+                    for producer in partition["active_producers"]
+                ),
+            )
+            for topic in message["topics"]
+            for partition in topic["partitions"]
+        ),
+    )
+
+
+def check_describe_producers_response(request: DescribeProducersRequest, response: DescribeProducersResponse) -> None:
+    """Raise ProtocolError unless each partition occurs once, with ids, epochs and offsets that can be ones."""
+    answered = ((found.topic, found.partition) for found in response.partitions)
+    check_answered("DescribeProducers", request.partitions, answered)
+    for found in response.partitions:
+        for producer in found.producers:
+            check_number("DescribeProducers", "producer id", producer.producer_id)
+            check_number("DescribeProducers", "producer epoch", producer.producer_epoch)
+            check_number("DescribeProducers", "start of a transaction", producer.current_txn_start_offset)
+            check_number("DescribeProducers", "coordinator epoch", producer.coordinator_epoch)
+            check_number("DescribeProducers", "last sequence", producer.last_sequence)
+
+
+DESCRIBE_PRODUCERS = Api(
+    "DescribeProducers",
+    61,
+    0,
+    0,
+    DescribeProducersRequest,
+    kio_describe_producers,
+    describe_producers_response,
+    check_describe_producers_response,
+    most=lambda request: each_asked(len(request.partitions), "topics", "partitions"),
+)

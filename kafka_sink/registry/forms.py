@@ -1,0 +1,103 @@
+"""What the three forms of a schema share: the extra's packages, errors about schemas and types, and the framing."""
+
+from __future__ import annotations
+
+import importlib
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from kafka_sink.errors import KafkaSinkError, RegistryExtraMissing, SchemaUnreadable, TypeNotMapped
+
+
+def extra(module: str, *, on_executor: bool = False) -> Any:
+    """Return a module of `pyspark-pykafka[registry]`. Raises RegistryExtraMissing.
+
+    With `on_executor` the error says that other tasks may have written rows.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise RegistryExtraMissing(module=module, reason=str(error), on_executor=on_executor) from error
+
+
+# --- schemas that nobody can read -------------------------------------------------------------------------------------
+# A schema that a user or a registry gave is foreign text: whatever a library says of it becomes SchemaUnreadable.
+
+
+@contextmanager
+def read_as(form: str) -> Iterator[None]:
+    """Raise SchemaUnreadable, without a cause, for any error of a library in the block.
+
+    A library's error may quote the schema with its control characters, so a traceback must not print that error.
+    """
+    try:
+        yield
+    except (KafkaSinkError, RecursionError, MemoryError):
+        raise
+    except Exception as error:
+        raise SchemaUnreadable(form=form, reason=f"{type(error).__name__}: {error}") from None
+
+
+# --- types without a counterpart --------------------------------------------------------------------------------------
+# The error for a Spark type that a form has no type for, and its remedy.
+
+CAST = "Cast it, e.g. to string."
+CAST_KEYS = "Cast its keys to string, or make it an array with map_entries."
+
+
+def not_mapped(data_type: T.DataType, path: str, form: str, hint: str | None = None) -> TypeNotMapped:
+    """Return the error. With `hint` None it advises a cast: of a map's keys, else of the column."""
+    hint = hint or (CAST_KEYS if isinstance(data_type, T.MapType) else CAST)
+    return TypeNotMapped(column=path, found=data_type.simpleString(), form=form, hint=hint)
+
+
+# --- framing ----------------------------------------------------------------------------------------------------------
+# The registry's framing: magic byte 0, the schema's id, for Protobuf the path of the message, then the payload.
+#
+# Source: Confluent's "Wire format" (docs.confluent.io, Schema Registry, serializers and deserializers);
+# confluent_kafka.schema_registry.common.serde.SchemaId writes the same.
+
+MAGIC_BYTE = b"\x00"
+
+
+def prefix(schema_id: int, message_indexes: Sequence[int] = ()) -> bytes:
+    """Return the first bytes of every row with this schema. `message_indexes` is the path to the message in a Protobuf
+    file, and empty for the other forms."""
+    path = b""
+    if message_indexes:
+        # The file's first message, the usual one, is written as 0 instead of a list of one 0.
+        numbers = [0] if list(message_indexes) == [0] else [len(message_indexes), *message_indexes]
+        path = b"".join(_varint(number << 1) for number in numbers)  # zigzag encoding of numbers from 0
+    return MAGIC_BYTE + schema_id.to_bytes(4, "big") + path
+
+
+def _varint(number: int) -> bytes:
+    low, rest = number & 0x7F, number >> 7
+    return bytes((low | 0x80,)) + _varint(rest) if rest else bytes((low,))
+
+
+def framed(head: bytes, rows: Sequence[Any], write: Callable[[BinaryIO, Any], object]) -> pa.Array:
+    """Return a binary array with one value for each row: `head`, then the output of `write`. None gives null.
+
+    All payloads are written into one buffer, because `pa.array` of a list of bytes would copy them and import pandas.
+    Raises OverflowError for more than 2 GiB in a batch. Arrow batches of Spark are usually much smaller.
+    """
+    data = io.BytesIO()
+    ends = np.zeros(len(rows) + 1, np.int64)
+    for number, row in enumerate(rows, 1):
+        if row is not None:
+            data.write(head)
+            write(data, row)
+        ends[number] = data.tell()
+    if ends[-1] > np.iinfo(np.int32).max:
+        raise OverflowError(f"{len(rows)} rows, {ends[-1]} bytes: lower spark.sql.execution.arrow.maxRecordsPerBatch")
+    present = np.fromiter((row is not None for row in rows), bool, len(rows))
+    validity = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
+    buffers = [validity, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data.getbuffer())]
+    return pa.Array.from_buffers(pa.binary(), len(rows), buffers)

@@ -1,1 +1,0 @@
-"""Texts for messages: quoted, without secrets, or as a table. Imports nothing of this package."""
