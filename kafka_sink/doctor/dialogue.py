@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from kafka_sink.doctor import reaching
 from kafka_sink.doctor.reaching import Attempt, Failure
 from kafka_sink.errors import ConfigError, ProtocolError, TokenUnavailable
+from kafka_sink.kafka.auth.security import authenticator, tls_contexts
 from kafka_sink.kafka.clock import within
 from kafka_sink.kafka.config import VERSION, ClientConfig
 from kafka_sink.kafka.net.resolver import resolve
@@ -28,7 +29,6 @@ from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataRes
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
 from kafka_sink.kafka.protocol.connection import Connection, State
 from kafka_sink.kafka.protocol.requests import Buffer, Request, Response, api_of
-from kafka_sink.kafka.security import authenticator, tls_contexts
 
 # A bootstrap server and an advertised address may both time out. The report still comes within ten seconds.
 STEP_TIMEOUT_S = 4.0

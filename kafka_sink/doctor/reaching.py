@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from kafka_sink.doctor.report import HOST_STEPS, Finding, Status, Verdict, failed, ok, skipped, warning
 from kafka_sink.errors import ProtocolError, SaslRefused, TlsExpected, TokenUnavailable
 from kafka_sink.errors.quoting import MAX_HOST_CHARACTERS, quoted
+from kafka_sink.kafka.auth.jaas import PRINCIPAL
 from kafka_sink.kafka.config import SecurityConfig
-from kafka_sink.kafka.jaas import PRINCIPAL
 from kafka_sink.kafka.net.transport import TlsFailure
 from kafka_sink.kafka.protocol.sasl import NO_ANSWER_OF_KDC
 from kafka_sink.options.cautions import Caution, sasl_caution, tls_caution

@@ -8,6 +8,6 @@
        v
     net/                    NetworkClient over a Selector: connections, in-flight limits, timeouts
 
-`config.py` configures it; `security.py`, `oauth.py` and `jaas.py` authenticate it; `metrics.py` has its counters. A
-consumer's fetch side would be a package `fetch/`, next to `producer/`.
+`config.py` configures it; `auth/` authenticates it; `metrics.py` has its counters. `reader.py` and `consumer/` are the
+side that reads, and `coordinators.py` finds who serves a transaction or a group.
 """

@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import ClassVar
 
 from kafka_sink.errors.redaction import Discreet, Secret, redacted
-from kafka_sink.kafka.jaas import SERVICE_NAME, JaasLogin
+from kafka_sink.kafka.auth.jaas import SERVICE_NAME, JaasLogin
 
 # --- isolation levels -------------------------------------------------------------------------------------------------
 # Isolation levels: whether a reader gets the records of open and of aborted transactions (KIP-98).

@@ -6,13 +6,13 @@ import random
 from dataclasses import replace
 from typing import Any
 
+from kafka_sink.kafka.auth.security import authenticator, tls_contexts
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import VERSION, ClientConfig, ConsumerConfig, ProducerConfig
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.kafka.net.selector import RECEIVE_CHUNK_BYTES, Selector
 from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE
-from kafka_sink.kafka.security import authenticator, tls_contexts
 
 # An answer with records has about 1 MiB. With the chunks of other clients a read takes a sixth more CPU.
 READ_CHUNK_BYTES = 256 * 1024

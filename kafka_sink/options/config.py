@@ -17,6 +17,7 @@ from typing import Any, Literal
 from kafka_sink.errors import MissingOption, RefusedOption
 from kafka_sink.errors.quoting import shell_command
 from kafka_sink.errors.redaction import Discreet, Secret
+from kafka_sink.kafka.auth.jaas import SERVICE_NAME
 from kafka_sink.kafka.config import (
     AUTHENTICATED,
     BARE_MECHANISMS,
@@ -29,7 +30,6 @@ from kafka_sink.kafka.config import (
     SecurityConfig,
     even_batch_size,
 )
-from kafka_sink.kafka.jaas import SERVICE_NAME
 from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.options.kinds import REQUIRED, OptionTable
 from kafka_sink.options.table import OPTIONS, WRITING

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from kafka_sink.errors import InvalidOption, RefusedOption, UnknownOption
 from kafka_sink.errors.quoting import is_topic_name
 from kafka_sink.errors.redaction import Secret, redacted
-from kafka_sink.kafka.jaas import JaasProblem
+from kafka_sink.kafka.auth.jaas import JaasProblem
 from kafka_sink.kafka.net.java_store import as_pkcs12
 from kafka_sink.kafka.new_topic import NewTopic, NewTopicProblem, parse_new_topic
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafka_sink.kafka.jaas import parse_jaas
+from kafka_sink.kafka.auth.jaas import parse_jaas
 from kafka_sink.kafka.new_topic import EXAMPLE
 from kafka_sink.options import kinds
 from kafka_sink.options.kinds import (

@@ -32,8 +32,7 @@ from kafka_sink.broker import LocalKafka
 from kafka_sink.doctor.report import Status, Verdict
 from kafka_sink.doctor.writing import examine
 from kafka_sink.errors import AuthenticationFailed, KafkaSinkError
-from kafka_sink.kafka import security
-from kafka_sink.kafka.aws import msk_iam
+from kafka_sink.kafka.auth import msk_iam, security
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.protocol.apis.handshake import SaslAuthenticateRequest, SaslHandshakeRequest

@@ -21,7 +21,7 @@ from fuzz.answers import answer
 from kafka_sink.broker import LocalKafka
 from kafka_sink.broker.process import LeashedProcess
 from kafka_sink.broker.settings import free_ports
-from kafka_sink.kafka.kerberos import LIBRARY, _Buffer, _Handle, _in, library
+from kafka_sink.kafka.auth.kerberos import LIBRARY, _Buffer, _Handle, _in, library
 from kafka_sink.kafka.protocol.apis.handshake import SASL_AUTHENTICATE as AUTHENTICATE
 from kafka_sink.kafka.protocol.apis.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest

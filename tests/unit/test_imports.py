@@ -32,20 +32,23 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
 )
 
-# The same inside the client.
+# The same inside the client. Authentication is one folder with modules in several layers: the configuration has what
+# `auth.jaas` reads, and `auth.security` reads the configuration.
 CLIENT_LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"client", "reader"}),
     frozenset({"admin", "write"}),
     frozenset({"connections"}),
-    frozenset({"security"}),
-    frozenset({"aws", "kerberos", "oauth"}),
-    frozenset({"kerberos_failures"}),
+    frozenset({"auth.security"}),
+    frozenset({"auth.msk_iam"}),
+    frozenset({"auth.botocore_chain"}),
+    frozenset({"auth.aws_credentials", "auth.kerberos", "auth.oauth"}),
+    frozenset({"auth.kerberos_failures"}),
     frozenset({"consumer", "net", "producer"}),
     frozenset({"coordinators"}),
     frozenset({"metadata", "network"}),
     frozenset({"protocol"}),
     frozenset({"config"}),
-    frozenset({"jaas"}),
+    frozenset({"auth.jaas"}),
     frozenset({
         "clock", "lazy_import", "metrics", "new_topic", "statistics", "waits",
     }),
@@ -57,9 +60,9 @@ BROKER_MAY_IMPORT = frozenset({"broker", "command_line", "errors", "kafka.protoc
 # Components, or modules of one, that get time, sockets and threads handed in.
 PURE = frozenset({
     "kafka.consumer", "kafka.producer", "kafka.metadata", "kafka.network", "kafka.metrics", "kafka.statistics",
-    "kafka.waits", "kafka.new_topic", "kafka.jaas", "kafka.kerberos_failures", "kafka.config", "kafka.protocol",
-    "kafka.coordinators",
-    "kafka.aws.credentials", "kafka.aws.msk_iam", "records", "errors.exhaustion", "errors.quoting", "errors.redaction",
+    "kafka.waits", "kafka.new_topic", "kafka.config", "kafka.protocol", "kafka.coordinators",
+    "kafka.auth.jaas", "kafka.auth.kerberos_failures", "kafka.auth.aws_credentials", "kafka.auth.msk_iam",
+    "records", "errors.exhaustion", "errors.quoting", "errors.redaction",
     "commit.effects", "commit.exchanges", "commit.handover", "commit.hanging", "commit.lineage", "commit.markers",
     "commit.open_transactions", "commit.open_transactions_json", "commit.two_phase",
     "doctor.judging", "doctor.reaching", "doctor.report",
@@ -127,9 +130,15 @@ def broken_rule(imported: Import) -> str | None:
     if importer != target:
         return broken_by_layers(LAYERS, importer, target)
     if importer == "kafka" and imported.module != "kafka":
-        part, other = imported.module.split(".")[1], [*imported.target.split("."), ""][1]
+        part, other = part_of_client(imported.module), part_of_client(imported.target)
         return None if part == other else broken_by_layers(CLIENT_LAYERS, part, other)
     return None
+
+
+def part_of_client(name: str) -> str:
+    """Return the part of the client that a dotted name is in, `net` or `auth.oauth`."""
+    _, part, module, *_ = [*name.split("."), "", ""]
+    return f"{part}.{module}" if part == "auth" else part
 
 
 def broken_by_a_library(module: str, library: str) -> str | None:
@@ -168,6 +177,9 @@ def test_imports_point_downward() -> None:
     ("kafka/net/a.py", "from kafka_sink.kafka.producer.accumulator import RecordAccumulator", "siblings"),
     ("kafka/net/a.py", "from kafka_sink.kafka.connections import connect", "downward"),
     ("kafka/protocol/a.py", "from ..net import selector", "downward"),
+    ("kafka/auth/oauth.py", "from kafka_sink.kafka.auth.security import authenticator", "downward"),
+    ("kafka/auth/oauth.py", "from kafka_sink.kafka.auth.kerberos import Kerberos", "siblings"),
+    ("kafka/auth/new.py", "from kafka_sink.kafka.net import selector", "no layer"),
     ("kafka/new.py", "from kafka_sink.kafka.net import selector", "no layer"),
     ("kafka/producer/a.py", "import kio.schema", "only kafka.protocol.requests"),
     ("kafka/client.py", "from kafka_sink.broker import LocalKafka", "broker"),

@@ -27,11 +27,11 @@ from kafka_sink.doctor.writing import command, examine, look_at_hosts
 from kafka_sink.errors import KafkaSinkError, WriteKind
 from kafka_sink.errors.redaction import Secret, reason_for, redacted
 from kafka_sink.kafka import connections
+from kafka_sink.kafka.auth.jaas import MODULES
+from kafka_sink.kafka.auth.security import authenticator, tls_contexts
 from kafka_sink.kafka.clock import monotonic_ms
-from kafka_sink.kafka.jaas import MODULES
 from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.protocol.apis.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
-from kafka_sink.kafka.security import authenticator, tls_contexts
 from kafka_sink.kept import lease_producer
 from kafka_sink.monitoring.listener import ReceiptTotals
 from kafka_sink.monitoring.micro_batch import Run

@@ -23,8 +23,8 @@ from kafka_sink.cli import check, read, transactions
 from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.auth.oauth import TokenEndpoint
 from kafka_sink.kafka.config import ProducerConfig
-from kafka_sink.kafka.oauth import TokenEndpoint
 from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind, FindCoordinatorRequest, OffsetFetchRequest
 from kafka_sink.kafka.protocol.apis.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest

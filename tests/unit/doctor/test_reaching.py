@@ -17,8 +17,8 @@ from kafka_sink.doctor.reaching import Attempt, Failure, address_text, advertise
 from kafka_sink.doctor.report import HOST_STEPS, Status
 from kafka_sink.errors import ProtocolError, SaslRefused, TlsExpected, TokenUnavailable
 from kafka_sink.errors.redaction import Secret
+from kafka_sink.kafka.auth.jaas import parse_jaas
 from kafka_sink.kafka.config import ProducerConfig, SecurityConfig
-from kafka_sink.kafka.jaas import parse_jaas
 from kafka_sink.kafka.net.transport import Address, TlsFailure
 from kafka_sink.kafka.protocol import connection, requests
 from kafka_sink.kafka.protocol.apis.handshake import SaslAuthenticateRequest, SaslHandshakeRequest

@@ -27,12 +27,12 @@ from kafka_sink.errors import DataState, InvalidOption, KafkaSinkError, MissingO
 from kafka_sink.errors.base import words
 from kafka_sink.errors.exhaustion import exhausted, exhaustion_named, is_exhaustion
 from kafka_sink.errors.failures import told_by_spark, told_to_spark
+from kafka_sink.kafka.auth.oauth import TokenEndpoint
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net import resolver
 from kafka_sink.kafka.net.selector import Selector
 from kafka_sink.kafka.net.tls import TlsSettings, client_context
 from kafka_sink.kafka.net.transport import Address, Disconnected
-from kafka_sink.kafka.oauth import TokenEndpoint
 from kafka_sink.spark.exactly_once.batch_write import told_of_a_transaction
 
 MADE_UP = {

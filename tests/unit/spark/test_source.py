@@ -18,7 +18,7 @@ from pyspark.sql.types import ArrayType, StringType, StructType
 import kafka_sink
 from kafka_sink import Interceptor, errors
 from kafka_sink.errors.redaction import Secret
-from kafka_sink.kafka import security
+from kafka_sink.kafka.auth import security
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.options.config import complete, given_options
 from kafka_sink.spark import source, stream_arrow_writer, writes
@@ -289,7 +289,7 @@ def test_two_tenants_in_one_worker_have_two_tokens(spark: SparkSession) -> None:
 
     def connects(producer: ProducerConfig) -> Any:
         def in_task(rows: Any) -> list[tuple[int, str]]:
-            from kafka_sink.kafka.security import _tokens_of
+            from kafka_sink.kafka.auth.security import _tokens_of
 
             # Else Spark does not use the worker again.
             list(rows)

@@ -39,12 +39,12 @@ from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names
 from kafka_sink.commit.open_transactions import Seen
 from kafka_sink.errors import KafkaSinkError, ProtocolError, TokenUnavailable, UnreadableState
+from kafka_sink.kafka.auth.oauth import TokenEndpoint, Tokens, subject_of
 from kafka_sink.kafka.metadata import Metadata
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net import jks, pkcs12_cost
 from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
-from kafka_sink.kafka.oauth import TokenEndpoint, Tokens, subject_of
 from kafka_sink.kafka.protocol import sasl
 from kafka_sink.kafka.protocol.all_apis import APIS
 from kafka_sink.kafka.protocol.apis.groups import OffsetFetchResponse

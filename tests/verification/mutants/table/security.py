@@ -3,11 +3,11 @@
 from mutants.mutant import Mutant
 
 _OPEN_TRANSACTIONS = "tests/unit/commit/test_open_transactions.py::"
-_CHAIN = "tests/unit/kafka/aws/test_chain.py::"
+_CHAIN = "tests/unit/kafka/auth/test_botocore_chain.py::"
 _TLS = "tests/unit/kafka/net/test_tls.py::"
 _CONNECTION = "tests/unit/kafka/protocol/test_connection.py::"
 _SASL = "tests/unit/kafka/protocol/test_sasl.py::"
-_KERBEROS = "tests/unit/kafka/test_kerberos.py::"
+_KERBEROS = "tests/unit/kafka/auth/test_kerberos.py::"
 _CONFIG = "tests/unit/options/test_config.py::"
 _REGISTERING = "tests/unit/registry/test_registering.py::"
 _SECRETS = "tests/unit/test_secrets.py::"
@@ -64,7 +64,7 @@ SECURITY: tuple[Mutant, ...] = (
            "if $NAME == $RESERVED:\n    raise JaasProblem(f\"{$SHOWN} is the token's own place and cannot be an "
            'extension; remove it")',
            "if False:\n    raise JaasProblem(f\"{$SHOWN} is the token's own place and cannot be an extension; remove "
-           'it")', "tests/unit/kafka/test_security.py::test_what_cannot_be_used_is_said_without_showing_it"),
+           'it")', "tests/unit/kafka/auth/test_security.py::test_what_cannot_be_used_is_said_without_showing_it"),
     Mutant("security: options of TLS or SASL without a protocol go out in plaintext",
            "docs/security.md: the protocol must be named", '"security_protocol" in $GIVEN or not $SAID', "True",
            f"{_CONFIG}test_options_of_tls_or_sasl_without_a_protocol_never_send_plaintext"),
@@ -259,7 +259,7 @@ SECURITY: tuple[Mutant, ...] = (
            within="in_time"),
     Mutant("peers: a token is waited for as long as a byte comes now and then",
            "docs/security.md: each step has one deadline", "within(ATTEMPT_TIMEOUT_S, $ASK)", "$ASK()",
-           "tests/unit/kafka/test_oauth.py::test_an_endpoint_that_never_comes_to_an_end"),
+           "tests/unit/kafka/auth/test_oauth.py::test_an_endpoint_that_never_comes_to_an_end"),
     Mutant("peers: iterations of SCRAM are computed for as long as they take",
            "docs/security.md: each step has one deadline", "$NODE.computing_since_ms is not None", "False",
            "tests/unit/kafka/net/test_network_client.py::TestManyIterations::"

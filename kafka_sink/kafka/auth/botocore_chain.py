@@ -22,7 +22,7 @@ from typing import Any
 
 from kafka_sink.errors.exhaustion import is_exhaustion
 from kafka_sink.errors.quoting import quoted
-from kafka_sink.kafka.aws.credentials import Credentials, IamLogin, Keys, Missing
+from kafka_sink.kafka.auth.aws_credentials import Credentials, IamLogin, Keys, Missing
 from kafka_sink.kafka.clock import within
 
 # --- limits on what botocore reads ------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kafka_sink.errors import SaslRefused
-from kafka_sink.kafka import kerberos
-from kafka_sink.kafka.kerberos import GssError, Kerberos, KerberosIdentity, LibraryMissing, library
-from kafka_sink.kafka.kerberos_failures import CREDENTIALS_EXPIRED, STATUSES, Place, broker_refused, read_status
+from kafka_sink.kafka.auth import kerberos
+from kafka_sink.kafka.auth.kerberos import GssError, Kerberos, KerberosIdentity, LibraryMissing, library
+from kafka_sink.kafka.auth.kerberos_failures import CREDENTIALS_EXPIRED, STATUSES, Place, broker_refused, read_status
 
 KRB5 = -1765328384
 NO_CACHE, FAILURE = KRB5 + 195, 13 << 16

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kafka_sink.errors import SaslRefused
-from kafka_sink.kafka.kerberos_failures import (
+from kafka_sink.kafka.auth.kerberos_failures import (
     BUSY,
     CREDENTIALS_EXPIRED,
     NO_LIBRARY,

@@ -16,10 +16,10 @@ from certificates import Authority
 from http_endpoints import jwt, token_endpoint
 from kafka_sink.errors import InvalidOption, SaslRefused
 from kafka_sink.errors.redaction import Secret
+from kafka_sink.kafka.auth.jaas import EXTENSION, IBM, MODULES, ORACLE, JaasProblem, parse_jaas
+from kafka_sink.kafka.auth.security import authenticator, tls_contexts
 from kafka_sink.kafka.config import PASSWORDLESS_MECHANISMS, SecurityConfig
-from kafka_sink.kafka.jaas import EXTENSION, IBM, MODULES, ORACLE, JaasProblem, parse_jaas
 from kafka_sink.kafka.protocol.sasl import MECHANISMS, Authentication
-from kafka_sink.kafka.security import authenticator, tls_contexts
 from kafka_sink.options.config import complete, given_options, sink_config
 from kafka_sink.options.kinds import SASL_MECHANISMS
 

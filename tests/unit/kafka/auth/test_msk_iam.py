@@ -14,7 +14,7 @@ from botocore.awsrequest import AWSRequest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_sink.kafka.aws.credentials import (
+from kafka_sink.kafka.auth.aws_credentials import (
     Chain,
     Credentials,
     IamLogin,
@@ -26,7 +26,7 @@ from kafka_sink.kafka.aws.credentials import (
     region_of,
     token,
 )
-from kafka_sink.kafka.aws.msk_iam import MAX_LIFETIME_S, MskIamSigner
+from kafka_sink.kafka.auth.msk_iam import MAX_LIFETIME_S, MskIamSigner
 
 NOW_S = 1_769_903_999  # 2026-01-31T23:59:59Z
 USER_AGENT = "pyspark-pykafka/0.1.0+local build"

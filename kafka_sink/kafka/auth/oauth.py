@@ -242,6 +242,21 @@ class Tokens:
             return self._kept
 
 
+@dataclass(frozen=True, slots=True)
+class RegisteredToken:
+    """The user's token callable, of one registration.
+
+    A process keeps tokens and connections by their configuration. A callable that looks up the current user is the
+    same bytes for each user, so the `key` tells the registrations apart.
+    """
+
+    key: str
+    call: Callable[[], tuple[str, float]] = field(repr=False)
+
+    def __call__(self) -> tuple[str, float]:
+        return self.call()
+
+
 def fetched_by(call: Callable[[], object]) -> Fetch:
     """Return a function that calls the user's callable and checks the result. Errors show only the type of an exception
     that the callable raised, and nothing that it returned."""

@@ -15,7 +15,7 @@ import pytest
 
 from http_endpoints import Idp, body, jwt, token_endpoint
 from kafka_sink.errors import TokenUnavailable
-from kafka_sink.kafka import oauth
+from kafka_sink.kafka.auth import oauth
 from kafka_sink.kafka.clock import within
 from scripted_peers import drips, peer
 from waiting import wait_until

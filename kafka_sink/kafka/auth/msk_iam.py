@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Mapping
 
 from kafka_sink.errors import TokenUnavailable
-from kafka_sink.kafka.aws import credentials
-from kafka_sink.kafka.aws.chain import installed
-from kafka_sink.kafka.aws.credentials import Chain, IamLogin, Missing, find, region_of
+from kafka_sink.kafka.auth import aws_credentials
+from kafka_sink.kafka.auth.aws_credentials import Chain, IamLogin, Missing, find, region_of
+from kafka_sink.kafka.auth.botocore_chain import installed
 
 # The longest that brokers accept.
 MAX_LIFETIME_S = 900
@@ -61,10 +61,10 @@ class MskIamSigner:
         expires_s = math.floor(min(MAX_LIFETIME_S, MAX_LIFETIME_S if found.remaining_s is None else found.remaining_s))
         if expires_s - (now_s - signed_at_s) <= 0:
             raise Missing(f"those of {found.source} have expired", _EXPIRED)
-        token = credentials.token(
+        token = aws_credentials.token(
             found.keys, region, signed_at_s=signed_at_s, expires_s=expires_s, user_agent=self._user_agent
         )
-        self.described = f"{found.source}, signed for {region} at {credentials.moment(signed_at_s)}"
+        self.described = f"{found.source}, signed for {region} at {aws_credentials.moment(signed_at_s)}"
         return token, signed_at_s + expires_s - now_s
 
     def _kept_chain(self) -> Chain | None:

@@ -15,17 +15,17 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kafka_sink.errors.redaction import Secret
+from kafka_sink.kafka.auth.jaas import EXTENSION, KEYTAB, PRINCIPAL, TICKET_CACHE
 from kafka_sink.kafka.config import VERSION, SecurityConfig
-from kafka_sink.kafka.jaas import EXTENSION, KEYTAB, PRINCIPAL, TICKET_CACHE
 from kafka_sink.kafka.net.network_client import Authenticate
 from kafka_sink.kafka.protocol.sasl import Authentication, Login, PasswordLogin, TokenLogin, authentication
 
 # A process imports what its protocol and mechanism need.
 if TYPE_CHECKING:
-    from kafka_sink.kafka.aws.msk_iam import MskIamSigner
-    from kafka_sink.kafka.kerberos import Kerberos, KerberosIdentity
+    from kafka_sink.kafka.auth.kerberos import Kerberos, KerberosIdentity
+    from kafka_sink.kafka.auth.msk_iam import MskIamSigner
+    from kafka_sink.kafka.auth.oauth import Fetch, Tokens
     from kafka_sink.kafka.net.tls import Contexts
-    from kafka_sink.kafka.oauth import Fetch, Tokens
 
 NONCE_BYTES = 24
 
@@ -78,7 +78,7 @@ def _password_login(security: SecurityConfig) -> Callable[[str], Login]:
 
 
 def _token_login(security: SecurityConfig) -> Callable[[str], Login]:
-    from kafka_sink.kafka.oauth import subject_of
+    from kafka_sink.kafka.auth.oauth import subject_of
 
     tokens = _tokens_of(security)
     options = () if security.jaas is None else security.jaas.options
@@ -96,7 +96,7 @@ def _kerberos_login(security: SecurityConfig) -> Callable[[str], Login]:
 
 
 def _msk_iam_login(security: SecurityConfig, hosts: tuple[str, ...]) -> Callable[[str], Login]:
-    from kafka_sink.kafka.aws.msk_iam import IF_REFUSED
+    from kafka_sink.kafka.auth.msk_iam import IF_REFUSED
 
     signer, tokens = _signer_of(security, hosts)
 
@@ -125,7 +125,7 @@ _kept_lock = threading.Lock()
 
 def _tokens_of(security: SecurityConfig) -> Tokens:
     """Return the tokens that all connections with these credentials share."""
-    from kafka_sink.kafka.oauth import Tokens
+    from kafka_sink.kafka.auth.oauth import Tokens
 
     with _kept_lock:
         if security not in _kept:
@@ -137,7 +137,7 @@ def _tokens_of(security: SecurityConfig) -> Tokens:
 
 def _kerberos_of(security: SecurityConfig) -> Kerberos:
     """Return the tickets that all connections of this identity share."""
-    from kafka_sink.kafka.kerberos import Kerberos, KerberosIdentity
+    from kafka_sink.kafka.auth.kerberos import Kerberos, KerberosIdentity
 
     service_name, jaas = security.kerberos_service_name, security.jaas
     assert service_name is not None, "a rule of config says so"
@@ -151,7 +151,7 @@ def _kerberos_of(security: SecurityConfig) -> Kerberos:
 
 def _signer_of(security: SecurityConfig, hosts: tuple[str, ...]) -> tuple[MskIamSigner, Tokens]:
     """Return the signer for a cluster, and the tokens that all connections to it share."""
-    from kafka_sink.kafka.oauth import Tokens
+    from kafka_sink.kafka.auth.oauth import Tokens
 
     with _kept_lock:
         if (security, hosts) not in _kept_signers:
@@ -162,8 +162,8 @@ def _signer_of(security: SecurityConfig, hosts: tuple[str, ...]) -> tuple[MskIam
 
 def msk_iam_signer(security: SecurityConfig, hosts: tuple[str, ...]) -> MskIamSigner:
     """Return a new signer with the credentials of this process. `hosts`: those of the bootstrap servers."""
-    from kafka_sink.kafka.aws.credentials import IamLogin
-    from kafka_sink.kafka.aws.msk_iam import MskIamSigner
+    from kafka_sink.kafka.auth.aws_credentials import IamLogin
+    from kafka_sink.kafka.auth.msk_iam import MskIamSigner
 
     options = {} if security.jaas is None else dict(security.jaas.options)
     login = IamLogin(
@@ -177,7 +177,7 @@ def msk_iam_signer(security: SecurityConfig, hosts: tuple[str, ...]) -> MskIamSi
 
 
 def _fetch(security: SecurityConfig) -> Fetch:
-    from kafka_sink.kafka.oauth import TokenEndpoint, fetched_by
+    from kafka_sink.kafka.auth.oauth import TokenEndpoint, fetched_by
 
     if security.token_callable is not None:
         return fetched_by(pickle.loads(security.token_callable.value))

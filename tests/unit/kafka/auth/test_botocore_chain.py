@@ -21,10 +21,10 @@ import pytest
 
 from http_endpoints import http_server
 from kafka_sink.errors import TokenUnavailable
-from kafka_sink.kafka.aws import chain
-from kafka_sink.kafka.aws.chain import BotocoreChain, installed
-from kafka_sink.kafka.aws.credentials import IamLogin, Keys, Missing
-from kafka_sink.kafka.aws.msk_iam import MskIamSigner
+from kafka_sink.kafka.auth import botocore_chain
+from kafka_sink.kafka.auth.aws_credentials import IamLogin, Keys, Missing
+from kafka_sink.kafka.auth.botocore_chain import BotocoreChain, installed
+from kafka_sink.kafka.auth.msk_iam import MskIamSigner
 
 CANARY = "canary-d00f"
 DEFAULT = IamLogin()
@@ -245,7 +245,7 @@ def test_a_container_that_answers_without_end(container: Aws) -> None:
 
 
 def test_an_endpoint_that_does_not_answer_is_not_waited_for(container: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(botocore_chain, "TIMEOUT_S", 0.2)
     over = threading.Event()
 
     def answer(path: str) -> tuple[int, str]:
