@@ -264,8 +264,7 @@ def _went_well(step: str, attempt: Attempt, security: SecurityConfig) -> Finding
 def _identified_by(security: SecurityConfig) -> str:
     if security.sasl_mechanism != "GSSAPI":
         return "by a token"
-    principal = None if security.jaas is None else security.jaas.get(PRINCIPAL)
-    return principal or "by the ticket cache"
+    return security.jaas_options.get(PRINCIPAL, "by the ticket cache")
 
 
 def _cautious(found: str, caution: Caution | None) -> Finding:

@@ -10,23 +10,7 @@ from enum import IntEnum
 from typing import ClassVar
 
 from kafka_sink.errors.redaction import Discreet, Secret, redacted
-from kafka_sink.kafka.auth.jaas import SERVICE_NAME, JaasLogin
-
-# --- isolation levels -------------------------------------------------------------------------------------------------
-# Isolation levels: whether a reader gets the records of open and of aborted transactions (KIP-98).
-#
-# Source: org.apache.kafka.common.IsolationLevel.
-
-
-class IsolationLevel(IntEnum):
-    """`READ_UNCOMMITTED` reads to the high watermark. `READ_COMMITTED` reads to the last stable offset, which is before
-    the first open transaction, and leaves out aborted ones."""
-
-    READ_UNCOMMITTED = 0
-    READ_COMMITTED = 1
-
-
-# --- config -----------------------------------------------------------------------------------------------------------
+from kafka_sink.kafka.auth.jaas import SERVICE_NAME
 
 # That of setup.cfg. `importlib.metadata` would take 30 ms of each process of a query.
 VERSION = "0.1.0"
@@ -95,23 +79,20 @@ class SecurityConfig(Discreet):
         return self.security_protocol in AUTHENTICATED
 
     @property
-    def jaas(self) -> JaasLogin | None:
-        """The parsed `sasl.jaas.config`."""
-        return None if self.sasl_jaas_config is None else self.sasl_jaas_config.value
+    def jaas_options(self) -> Mapping[str, str]:
+        """The options in `sasl.jaas.config`."""
+        return {} if self.sasl_jaas_config is None else dict(self.sasl_jaas_config.value.options)
 
     def credential(self, name: str) -> str | None:
         """Return a credential by its JAAS name, from the JAAS text or else from the option of the same meaning."""
-        if self.jaas is not None and self.jaas.get(name) is not None:
-            return self.jaas.get(name)
         value = getattr(self, CREDENTIALS[name])
-        revealed: str | None = value.value if isinstance(value, Secret) else value
-        return revealed
+        of_option: str | None = value.value if isinstance(value, Secret) else value
+        return self.jaas_options.get(name, of_option)
 
     @property
     def kerberos_service_name(self) -> str | None:
         """The first part of the brokers' Kerberos principals."""
-        of_jaas = None if self.jaas is None else self.jaas.get(SERVICE_NAME)
-        return of_jaas or self.sasl_kerberos_service_name
+        return self.jaas_options.get(SERVICE_NAME) or self.sasl_kerberos_service_name
 
     @property
     def principal(self) -> str | None:
@@ -199,6 +180,17 @@ class ProducerConfig(ClientConfig):
             "zstd": self.compression_zstd_level,
         }
         return levels.get(self.compression_type)
+
+
+class IsolationLevel(IntEnum):
+    """Whether a reader gets the records of open and of aborted transactions (KIP-98).
+
+    `READ_UNCOMMITTED` reads to the high watermark. `READ_COMMITTED` reads to the last stable offset, which is before
+    the first open transaction, and leaves out aborted ones. Source: org.apache.kafka.common.IsolationLevel.
+    """
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -255,8 +255,8 @@ def _security_settings(security: SecurityConfig) -> dict[str, Any]:
         if security.sasl_mechanism == "GSSAPI":
             settings |= {
                 "sasl.kerberos.service.name": security.kerberos_service_name,
-                "sasl.kerberos.principal": security.jaas and security.jaas.get(PRINCIPAL),
-                "sasl.kerberos.keytab": security.jaas and security.jaas.get(KEYTAB),
+                "sasl.kerberos.principal": security.jaas_options.get(PRINCIPAL),
+                "sasl.kerberos.keytab": security.jaas_options.get(KEYTAB),
             }
         elif security.sasl_mechanism == "AWS_MSK_IAM":
             settings["sasl.mechanisms"] = "OAUTHBEARER"

@@ -18,78 +18,20 @@ import pkgutil
 import re
 from bisect import bisect_left
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from kafka_sink.errors.exhaustion import is_exhaustion
 from kafka_sink.errors.quoting import quoted
-from kafka_sink.kafka.auth.aws_credentials import Credentials, IamLogin, Keys, Missing
+from kafka_sink.kafka.auth.msk_iam import MAX_LIFETIME_S, Credentials, IamLogin, Keys, Missing
 from kafka_sink.kafka.clock import within
-
-# --- limits on what botocore reads ------------------------------------------------------------------------------------
-# Limits what botocore reads of a metadata service, of an instance or of a container. It reads answers of any size.
-#
-# Source: botocore.utils.IMDSFetcher and ContainerMetadataFetcher, botocore.httpsession.URLLib3Session.send.
-
-# Credentials and their token take about 2 KB.
-MOST_BYTES = 64 * 1024
-
-
-def limit_answers(session: Any) -> None:
-    """Limit the answers to the credential providers of botocore's `session`."""
-    for provider in session.get_component("credential_provider").providers:
-        fetcher: Any = getattr(provider, "_role_fetcher", None) or getattr(provider, "_fetcher", None)
-        if hasattr(fetcher, "_session"):
-            fetcher._session = _Limited(fetcher._session)
-
-
-class _Limited:
-    """Sends requests as botocore's `http` does. Raises its errors, or Missing for an answer that is too large."""
-
-    def __init__(self, http: Any) -> None:
-        self._http = http
-
-    def send(self, request: Any) -> Any:
-        request.stream_output = True
-        answer = self._http.send(request)
-        content = _read(answer.raw, request)
-        return type(answer)(answer.url, answer.status_code, answer.headers, _Content(content))
-
-
-class _Content:
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def stream(self) -> list[bytes]:
-        return [self._content]
-
-
-def _read(raw: Any, request: Any) -> bytes:
-    theirs, botocores = (importlib.import_module(f"{name}.exceptions") for name in ("urllib3", "botocore"))
-    content = bytearray()
-    try:
-        for piece in raw.stream(MOST_BYTES):
-            content += piece
-            if len(content) > MOST_BYTES:
-                raw.close()
-                raise Missing(
-                    f"the metadata service answered with more than {MOST_BYTES // 1024} KiB",
-                    "look what answers there instead of the cloud's own service",
-                )
-    except theirs.ReadTimeoutError as error:
-        raise botocores.ReadTimeoutError(endpoint_url=request.url, error=error) from error
-    except theirs.HTTPError as error:
-        raise botocores.ConnectionClosedError(endpoint_url=request.url, error=error, request=request) from error
-    return bytes(content)
-
-
-# --- chain ------------------------------------------------------------------------------------------------------------
 
 # As long as a token endpoint may take.
 TIMEOUT_S = 8.0
 # That of Java's library, so that policies which name it match.
 ROLE_SESSION_NAME = "aws-msk-iam-auth"
-# More is of no interest: no token lives longer.
-_MOST_SECONDS = 900
+# Bytes of an answer of a metadata service. Credentials and their token take about 2 KB.
+MOST_BYTES = 64 * 1024
 _ERROR_CODE = re.compile(r"[A-Za-z.]{1,60}")
 _is_ours = contextvars.ContextVar("kafka_sink_calls_botocore", default=False)
 
@@ -141,7 +83,7 @@ class BotocoreChain:
             self._renewed[login, region] = found
             # The whole seconds for which no renewal is due, and only those of the public interface.
             remaining_s = float(
-                bisect_left(range(1, _MOST_SECONDS + 1), True, key=lambda seconds: refresh_needed(refresh_in=seconds))
+                bisect_left(range(1, MAX_LIFETIME_S + 1), True, key=lambda seconds: refresh_needed(refresh_in=seconds))
             )
         # After the time: if they were renewed in between, they live longer than that.
         frozen = found.get_frozen_credentials()
@@ -190,3 +132,49 @@ def _hush() -> None:
         if name.partition(".")[0] == "botocore":
             # Adds it once.
             logging.getLogger(name).addFilter(_is_shown)
+
+
+# --- limits on what botocore reads of a metadata service --------------------------------------------------------------
+# botocore reads answers of any size. Source: botocore.utils.IMDSFetcher and ContainerMetadataFetcher,
+# botocore.httpsession.URLLib3Session.send.
+
+
+def limit_answers(session: Any) -> None:
+    """Limit the answers to the credential providers of botocore's `session`."""
+    for provider in session.get_component("credential_provider").providers:
+        fetcher: Any = getattr(provider, "_role_fetcher", None) or getattr(provider, "_fetcher", None)
+        if hasattr(fetcher, "_session"):
+            fetcher._session = _Limited(fetcher._session)
+
+
+class _Limited:
+    """Sends requests as botocore's `http` does. Raises its errors, or Missing for an answer that is too large."""
+
+    def __init__(self, http: Any) -> None:
+        self._http = http
+
+    def send(self, request: Any) -> Any:
+        request.stream_output = True
+        answer = self._http.send(request)
+        content = _read(answer.raw, request)
+        # The class takes what has a method `stream`.
+        return type(answer)(answer.url, answer.status_code, answer.headers, SimpleNamespace(stream=lambda: [content]))
+
+
+def _read(raw: Any, request: Any) -> bytes:
+    theirs, botocores = (importlib.import_module(f"{name}.exceptions") for name in ("urllib3", "botocore"))
+    content = bytearray()
+    try:
+        for piece in raw.stream(MOST_BYTES):
+            content += piece
+            if len(content) > MOST_BYTES:
+                raw.close()
+                raise Missing(
+                    f"the metadata service answered with more than {MOST_BYTES // 1024} KiB",
+                    "look what answers there instead of the cloud's own service",
+                )
+    except theirs.ReadTimeoutError as error:
+        raise botocores.ReadTimeoutError(endpoint_url=request.url, error=error) from error
+    except theirs.HTTPError as error:
+        raise botocores.ConnectionClosedError(endpoint_url=request.url, error=error, request=request) from error
+    return bytes(content)

@@ -2,14 +2,12 @@
 
     org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="...";
 
-The class name is looked up in a table and never run: three of Kafka's modules stand for their mechanisms, Java's
-Krb5LoginModule for GSSAPI (`jaas_kerberos`), and Amazon MSK's for AWS_MSK_IAM. Vendors ship these modules with a prefix
-(`kafkashaded.org.apache...`), which is ignored.
-
-Errors show nothing of the text, because it has a password in it.
+The class name is looked up in a table and never run. Vendors ship the modules with a prefix
+(`kafkashaded.org.apache...`), which is ignored. Errors show nothing of the text, because it has a password in it.
 
 Source: org.apache.kafka.common.security.JaasConfig, java.io.StreamTokenizer (quotes, escapes and comments);
-OAuthBearerClientInitialResponse.validateExtensions; software.amazon.msk.auth.iam.internals.MSKCredentialProvider.
+OAuthBearerClientInitialResponse.validateExtensions; software.amazon.msk.auth.iam.internals.MSKCredentialProvider;
+com.sun.security.auth.module.Krb5LoginModule; org.apache.kafka.common.security.kerberos.KerberosLogin (serviceName).
 """
 
 from __future__ import annotations
@@ -19,136 +17,43 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-# --- Kerberos ---------------------------------------------------------------------------------------------------------
-# Reads the options of Krb5LoginModule, by which JVM clients log in to Kerberos.
-#
-#     com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true keyTab="/etc/app.keytab" principal="app@R";
-#
-# The result has at most keyTab, principal, ticketCache and serviceName. Options that tell a JVM how to prompt, store or
-# log have no effect. An option that asks for what the sink does not do is a problem, in words.
-#
-# With useKeyTab and useTicketCache, Java looks into the cache first. The sink uses the keytab, which does not expire.
-#
-# Source: com.sun.security.auth.module.Krb5LoginModule; com.ibm.security.auth.module.Krb5LoginModule (IBM's Java 8);
-# org.apache.kafka.common.security.kerberos.KerberosLogin (serviceName).
-
-ORACLE = "com.sun.security.auth.module.Krb5LoginModule"
-IBM = "com.ibm.security.auth.module.Krb5LoginModule"
-
-KEYTAB, PRINCIPAL, TICKET_CACHE, SERVICE_NAME = "keyTab", "principal", "ticketCache", "serviceName"
-_USE_KEYTAB, _USE_TICKET_CACHE, _RENEW, _IS_INITIATOR = "useKeyTab", "useTicketCache", "renewTGT", "isInitiator"
-_TEXTS = frozenset({KEYTAB, PRINCIPAL, TICKET_CACHE, SERVICE_NAME})
-_KERBEROS_FLAGS = frozenset({
-    _USE_KEYTAB, _USE_TICKET_CACHE, _RENEW, _IS_INITIATOR,
-    # Without effect here: the sink never prompts, and shares no state with other login modules.
-    "storeKey", "doNotPrompt", "refreshKrb5Config", "debug", "tryFirstPass", "useFirstPass", "storePass", "clearPass",
-})  # fmt: skip
-_IBM_FLAGS = frozenset({
-    "useDefaultKeytab", "useDefaultCcache", "debug", "refreshKrb5Config", "doNotPrompt", "tryFirstPass", "useFirstPass",
-    "forwardable", "proxiable", "renewable", "noAddress",
-})  # fmt: skip
-_IBM_TEXTS = {"useKeytab": KEYTAB, "useCcache": TICKET_CACHE, PRINCIPAL: PRINCIPAL, SERVICE_NAME: SERVICE_NAME}
-_CREDS_TYPE = "credsType"
-
-HOW = (
-    'set useKeyTab=true keyTab="/path/of/app.keytab" principal="app@EXAMPLE.COM", or useTicketCache=true for the '
-    "ticket of kinit"
-)
-
-
-class KerberosProblem(ValueError):
-    """The problem with the options, without a value of them."""
-
-
-def kerberos_options(module: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options that matter, with the names of Oracle's module. Raises KerberosProblem."""
-    found = _of_ibm(options) if module == IBM else dict(options)
-    if module == ORACLE:
-        _check_names(found, _TEXTS, _KERBEROS_FLAGS)
-        if not _is_true(found, _USE_KEYTAB) and KEYTAB in found:
-            raise KerberosProblem("keyTab has an effect only with useKeyTab=true; add that, or remove keyTab")
-        if not _is_true(found, _USE_TICKET_CACHE) and TICKET_CACHE in found:
-            raise KerberosProblem("ticketCache has an effect only with useTicketCache=true; add that, or remove it")
-    if found.get(_IS_INITIATOR, "true").lower() == "false":
-        raise KerberosProblem("isInitiator=false is for servers; remove it")
-    if _is_true(found, _USE_KEYTAB):
-        return _of_keytab(found)
-    if not _is_true(found, _USE_TICKET_CACHE):
-        raise KerberosProblem(f"it names no Kerberos credentials; {HOW}")
-    if _is_true(found, _RENEW):
-        raise KerberosProblem(
-            "renewTGT=true: the sink does not renew the ticket of a cache; remove it, and run `kinit -R` or kinit "
-            "before the ticket expires, or use a keytab"
-        )
-    return _only(found, PRINCIPAL, TICKET_CACHE, SERVICE_NAME)
-
-
-def _of_keytab(found: Mapping[str, str]) -> dict[str, str]:
-    for name in (KEYTAB, PRINCIPAL):
-        if not found.get(name):
-            raise KerberosProblem(f"{name} is missing, which useKeyTab=true needs for Kerberos; {HOW}")
-    if found[PRINCIPAL] == "*":
-        raise KerberosProblem("principal=* is for servers; name the client's principal in the keytab")
-    return _only(found, KEYTAB, PRINCIPAL, SERVICE_NAME)
-
-
-def _only(found: Mapping[str, str], *names: str) -> dict[str, str]:
-    return {name: found[name] for name in names if found.get(name)}
-
-
-def _of_ibm(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of IBM's module with Oracle's names. Its files are URLs."""
-    _check_names(options, frozenset(_IBM_TEXTS) | {_CREDS_TYPE}, _IBM_FLAGS)
-    if options.get(_CREDS_TYPE, "both").lower() == "acceptor":
-        raise KerberosProblem("credsType=acceptor is for servers; use credsType=initiator")
-    if _is_true(options, "useDefaultKeytab"):
-        raise KerberosProblem('useDefaultKeytab=true: name the file: useKeytab="file:/path/of/app.keytab"')
-    found = {ours: options[theirs].removeprefix("file:") for theirs, ours in _IBM_TEXTS.items() if theirs in options}
-    if KEYTAB in found:
-        found[_USE_KEYTAB] = "true"
-    if TICKET_CACHE in found or _is_true(options, "useDefaultCcache"):
-        found[_USE_TICKET_CACHE] = "true"
-    return found
-
-
-def _check_names(options: Mapping[str, str], texts: frozenset[str], flags: frozenset[str]) -> None:
-    for number, (name, value) in enumerate(options.items(), start=1):
-        # The name is not shown: after a forgotten quote it may be part of a path or a password.
-        if name not in texts | flags:
-            raise KerberosProblem(f"option number {number} is none of {', '.join(sorted(texts | flags))}; remove it")
-        if name in flags and value.lower() not in ("true", "false"):
-            raise KerberosProblem(f"{name} is neither true nor false")
-
-
-def _is_true(options: Mapping[str, str], name: str) -> bool:
-    return options.get(name, "false").lower() == "true"
-
-
-# --- jaas -------------------------------------------------------------------------------------------------------------
-
 _PACKAGE = "org.apache.kafka.common.security."
+KRB5_LOGIN_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 # Module, without a vendor's prefix -> its mechanisms.
 MODULES: Mapping[str, tuple[str, ...]] = {
     f"{_PACKAGE}plain.PlainLoginModule": ("PLAIN",),
     f"{_PACKAGE}scram.ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     f"{_PACKAGE}oauthbearer.OAuthBearerLoginModule": ("OAUTHBEARER",),
-    ORACLE: ("GSSAPI",),
-    IBM: ("GSSAPI",),
+    KRB5_LOGIN_MODULE: ("GSSAPI",),
     "software.amazon.msk.auth.iam.IAMLoginModule": ("AWS_MSK_IAM",),
 }
-# The options of each module that the sink supports. OAUTHBEARER also has extension_<name> (KIP-342).
+
+KEYTAB, PRINCIPAL, TICKET_CACHE, SERVICE_NAME = "keyTab", "principal", "ticketCache", "serviceName"
+_USE_KEYTAB, _USE_TICKET_CACHE, _RENEW, _IS_INITIATOR = "useKeyTab", "useTicketCache", "renewTGT", "isInitiator"
+_KERBEROS_FLAGS = frozenset({
+    _USE_KEYTAB, _USE_TICKET_CACHE, _RENEW, _IS_INITIATOR,
+    # Without effect here: the sink never prompts, and shares no state with other login modules.
+    "storeKey", "doNotPrompt", "refreshKrb5Config", "debug", "tryFirstPass", "useFirstPass", "storePass", "clearPass",
+})  # fmt: skip
+_KERBEROS_ADVICE = (
+    'set useKeyTab=true keyTab="/path/of/app.keytab" principal="app@EXAMPLE.COM", or useTicketCache=true for the '
+    "ticket of kinit"
+)
+
+# The options that the sink supports. OAUTHBEARER also has extension_<name> (KIP-342).
 _OPTIONS: Mapping[str, frozenset[str]] = {
     "PLAIN": frozenset({"username", "password"}),
     "SCRAM-SHA-256": frozenset({"username", "password"}),
     "OAUTHBEARER": frozenset({"clientId", "clientSecret", "scope"}),
+    "GSSAPI": _KERBEROS_FLAGS | {KEYTAB, PRINCIPAL, TICKET_CACHE, SERVICE_NAME},
     "AWS_MSK_IAM": frozenset({
         "awsProfileName", "awsRoleArn", "awsRoleExternalId", "awsRoleSessionName", "awsStsRegion",
         # Accepted without effect: they change what Java's library logs, and how often it tries.
         "awsDebugCreds", "awsMaxRetries", "awsMaxBackOffTimeMs",
     }),
 }  # fmt: skip
-# What else Java's MSKCredentialProvider takes -> what to do instead.
 _NO_KEYS = "the options hold no AWS keys; set them in the environment or in a profile where the connection is made"
+# What else Java's MSKCredentialProvider takes -> what to do instead.
 _MSK_IAM_INSTEAD: Mapping[str, str] = {
     "awsRoleAccessKeyId": _NO_KEYS,
     "awsRoleSecretAccessKey": _NO_KEYS,
@@ -156,7 +61,6 @@ _MSK_IAM_INSTEAD: Mapping[str, str] = {
     "awsShouldUseFips": "remove it, and set AWS_USE_FIPS_ENDPOINT=true where the connection is made",
     "awsMskRegionProvider": "remove it, and set AWS_REGION where the connection is made",
 }
-_OTHERS: Mapping[str, str] = {}
 _FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
 EXTENSION = "extension_"
 MAX_CHARACTERS = 64 * 1024
@@ -165,13 +69,6 @@ _RESERVED = f"{EXTENSION}auth"
 _EXTENSION_NAME = re.compile(f"{EXTENSION}[A-Za-z]+")
 _EXTENSION_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
 _MAX_SHOWN_CHARACTERS = 60
-
-_TOKEN = re.compile(
-    r"""\s+|//[^\n]*|/\*.*?(?:\*/|\Z)|(?P<quoted>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<mark>[=;])|(?P<word>[^\s=;"']+)""",
-    re.DOTALL,
-)
-_ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +92,7 @@ def parse_jaas(text: str) -> JaasLogin:
         raise JaasProblem(f"it has {len(text)} characters")
     tokens = _tokens(text)
     (_, module), (_, flag) = next(tokens, _END), next(tokens, _END)
-    module, mechanisms = _known(module)
+    mechanisms = _mechanisms_of(module)
     if flag.lower() not in _FLAGS:
         raise JaasProblem("after the module comes a flag: required, requisite, sufficient or optional")
     options: dict[str, str] = {}
@@ -208,40 +105,32 @@ def parse_jaas(text: str) -> JaasLogin:
         options[name.text] = value.text
     if next(tokens, _END) != _END:
         raise JaasProblem("it has more than one login module")
+    _check_options(mechanisms[0], options)
     if mechanisms == ("GSSAPI",):
-        options = _of_kerberos(module, options)
-    else:
-        _check_options(mechanisms[0], options)
+        options = _kerberos_options(options)
     if "awsProfileName" in options and "awsRoleArn" in options:
         raise JaasProblem("it has awsProfileName and awsRoleArn; use one of them, a profile may have a role_arn")
     return JaasLogin(mechanisms, tuple(sorted(options.items())))
 
 
-def _known(module: str) -> tuple[str, tuple[str, ...]]:
-    """Return the module without a vendor's prefix, and its mechanisms."""
+def _mechanisms_of(module: str) -> tuple[str, ...]:
     for name, mechanisms in MODULES.items():
         if module == name or module.endswith(f".{name}"):
-            return name, mechanisms
-    reason = _OTHERS.get(module.rpartition(".")[2])
-    if reason:
-        raise JaasProblem(reason)
+            return mechanisms
+    if module.endswith(".Krb5LoginModule"):
+        raise JaasProblem(f"its Krb5LoginModule is another vendor's; use {KRB5_LOGIN_MODULE} and its options")
     raise JaasProblem(
         "its login module is none of Kafka's PlainLoginModule, ScramLoginModule, OAuthBearerLoginModule, and not "
         "Java's Krb5LoginModule, and not MSK's IAMLoginModule"
     )
 
 
-def _of_kerberos(module: str, options: Mapping[str, str]) -> dict[str, str]:
-    try:
-        return kerberos_options(module, options)
-    except KerberosProblem as problem:
-        raise JaasProblem(str(problem)) from None
-
-
 def _check_options(mechanism: str, options: Mapping[str, str]) -> None:
     known = _OPTIONS[mechanism]
     for number, (name, value) in enumerate(options.items(), start=1):
         if name in known:
+            if mechanism == "GSSAPI" and name in _KERBEROS_FLAGS and value.lower() not in ("true", "false"):
+                raise JaasProblem(f"{name} is neither true nor false")
             continue
         if mechanism == "OAUTHBEARER" and name.startswith(EXTENSION):
             _check_extension(name, value)
@@ -271,6 +160,45 @@ def _check_extension(name: str, value: str) -> None:
         raise JaasProblem(f"the name of the extension {shown!r} is not letters (A-Z, a-z) behind {EXTENSION!r}")
     if not _EXTENSION_VALUE.fullmatch(value):
         raise JaasProblem(f"the value of {shown} is empty, or not printable ASCII and white space alone")
+
+
+def _kerberos_options(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that have an effect here: those of the keytab or of the ticket cache, and serviceName.
+
+    With useKeyTab and useTicketCache, Java looks into the cache first. The sink uses the keytab, which does not expire.
+    """
+    is_set = {name: given.get(name, "false").lower() == "true" for name in (_USE_KEYTAB, _USE_TICKET_CACHE, _RENEW)}
+    if not is_set[_USE_KEYTAB] and KEYTAB in given:
+        raise JaasProblem("keyTab has an effect only with useKeyTab=true; add that, or remove keyTab")
+    if not is_set[_USE_TICKET_CACHE] and TICKET_CACHE in given:
+        raise JaasProblem("ticketCache has an effect only with useTicketCache=true; add that, or remove it")
+    if given.get(_IS_INITIATOR, "true").lower() == "false":
+        raise JaasProblem("isInitiator=false is for servers; remove it")
+    if is_set[_USE_KEYTAB]:
+        for name in (KEYTAB, PRINCIPAL):
+            if not given.get(name):
+                raise JaasProblem(f"{name} is missing, which useKeyTab=true needs for Kerberos; {_KERBEROS_ADVICE}")
+        if given[PRINCIPAL] == "*":
+            raise JaasProblem("principal=* is for servers; name the client's principal in the keytab")
+    elif not is_set[_USE_TICKET_CACHE]:
+        raise JaasProblem(f"it names no Kerberos credentials; {_KERBEROS_ADVICE}")
+    elif is_set[_RENEW]:
+        raise JaasProblem(
+            "renewTGT=true: the sink does not renew the ticket of a cache; remove it, and run `kinit -R` or kinit "
+            "before the ticket expires, or use a keytab"
+        )
+    used = (KEYTAB if is_set[_USE_KEYTAB] else TICKET_CACHE, PRINCIPAL, SERVICE_NAME)
+    return {name: given[name] for name in used if given.get(name)}
+
+
+# --- the words of the text --------------------------------------------------------------------------------------------
+
+_TOKEN = re.compile(
+    r"""\s+|//[^\n]*|/\*.*?(?:\*/|\Z)|(?P<quoted>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<mark>[=;])|(?P<word>[^\s=;"']+)""",
+    re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
 
 
 class _Token(NamedTuple):

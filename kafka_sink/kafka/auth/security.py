@@ -81,8 +81,11 @@ def _token_login(security: SecurityConfig) -> Callable[[str], Login]:
     from kafka_sink.kafka.auth.oauth import subject_of
 
     tokens = _tokens_of(security)
-    options = () if security.jaas is None else security.jaas.options
-    extensions = tuple((name.removeprefix(EXTENSION), value) for name, value in options if name.startswith(EXTENSION))
+    extensions = tuple(
+        (name.removeprefix(EXTENSION), value)
+        for name, value in security.jaas_options.items()
+        if name.startswith(EXTENSION)
+    )
 
     def login(host: str) -> TokenLogin:
         token = tokens.current()
@@ -139,9 +142,8 @@ def _kerberos_of(security: SecurityConfig) -> Kerberos:
     """Return the tickets that all connections of this identity share."""
     from kafka_sink.kafka.auth.kerberos import Kerberos, KerberosIdentity
 
-    service_name, jaas = security.kerberos_service_name, security.jaas
+    service_name, files = security.kerberos_service_name, security.jaas_options
     assert service_name is not None, "a rule of config says so"
-    files = {} if jaas is None else dict(jaas.options)
     identity = KerberosIdentity(
         service_name, files.get(KEYTAB), principal=files.get(PRINCIPAL), ticket_cache=files.get(TICKET_CACHE)
     )
@@ -162,10 +164,10 @@ def _signer_of(security: SecurityConfig, hosts: tuple[str, ...]) -> tuple[MskIam
 
 def msk_iam_signer(security: SecurityConfig, hosts: tuple[str, ...]) -> MskIamSigner:
     """Return a new signer with the credentials of this process. `hosts`: those of the bootstrap servers."""
-    from kafka_sink.kafka.auth.aws_credentials import IamLogin
-    from kafka_sink.kafka.auth.msk_iam import MskIamSigner
+    from kafka_sink.kafka.auth.botocore_chain import installed
+    from kafka_sink.kafka.auth.msk_iam import IamLogin, MskIamSigner
 
-    options = {} if security.jaas is None else dict(security.jaas.options)
+    options = security.jaas_options
     login = IamLogin(
         profile=options.get("awsProfileName"),
         role_arn=options.get("awsRoleArn"),
@@ -173,7 +175,8 @@ def msk_iam_signer(security: SecurityConfig, hosts: tuple[str, ...]) -> MskIamSi
         role_external_id=options.get("awsRoleExternalId"),
         sts_region=options.get("awsStsRegion"),
     )
-    return MskIamSigner(login, hosts, os.environ, wall_clock_s=time.time, user_agent=f"pyspark-pykafka/{VERSION}")
+    user_agent = f"pyspark-pykafka/{VERSION}"
+    return MskIamSigner(login, hosts, os.environ, wall_clock_s=time.time, user_agent=user_agent, chain=installed)
 
 
 def _fetch(security: SecurityConfig) -> Fetch:

@@ -22,9 +22,8 @@ import pytest
 from http_endpoints import http_server
 from kafka_sink.errors import TokenUnavailable
 from kafka_sink.kafka.auth import botocore_chain
-from kafka_sink.kafka.auth.aws_credentials import IamLogin, Keys, Missing
 from kafka_sink.kafka.auth.botocore_chain import BotocoreChain, installed
-from kafka_sink.kafka.auth.msk_iam import MskIamSigner
+from kafka_sink.kafka.auth.msk_iam import IamLogin, Keys, Missing, MskIamSigner
 
 CANARY = "canary-d00f"
 DEFAULT = IamLogin()
@@ -193,7 +192,7 @@ def test_a_principal_stays_the_same_for_the_life_of_a_process(
 
 def signer(login: IamLogin = DEFAULT) -> MskIamSigner:
     hosts = ("b-1.demo.x.c2.kafka.eu-west-1.amazonaws.com",)
-    return MskIamSigner(login, hosts, os.environ, wall_clock_s=time.time, user_agent="test")
+    return MskIamSigner(login, hosts, os.environ, wall_clock_s=time.time, user_agent="test", chain=installed)
 
 
 def test_a_token_lives_no_longer_than_its_credentials(container: Aws) -> None:

@@ -14,19 +14,20 @@ from botocore.awsrequest import AWSRequest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_sink.kafka.auth.aws_credentials import (
+from kafka_sink.kafka.auth.msk_iam import (
+    MAX_LIFETIME_S,
     Chain,
     Credentials,
     IamLogin,
     Keys,
     Missing,
+    MskIamSigner,
     find,
     moment,
     region_in,
     region_of,
-    token,
+    signed_token,
 )
-from kafka_sink.kafka.auth.msk_iam import MAX_LIFETIME_S, MskIamSigner
 
 NOW_S = 1_769_903_999  # 2026-01-31T23:59:59Z
 USER_AGENT = "pyspark-pykafka/0.1.0+local build"
@@ -48,7 +49,7 @@ def by_botocore(keys: Keys, region: str, expires_s: int, now_s: int, user_agent:
 
 
 def ours(keys: Keys, region: str, expires_s: int = 900, now_s: int = NOW_S, user_agent: str = USER_AGENT) -> str:
-    return token(keys, region, signed_at_s=now_s, expires_s=expires_s, user_agent=user_agent)
+    return signed_token(keys, region, signed_at_s=now_s, expires_s=expires_s, user_agent=user_agent)
 
 
 @pytest.mark.parametrize("region", REGIONS)
@@ -84,7 +85,9 @@ CUSTOM = ("kafka.eu-west-1.example.com", "10.0.0.1", "localhost")
 def test_a_signature_for_aws_has_our_time_however_wrong_it_is(skew_s: int) -> None:
     """AWS compares it with its own, and the client waits for no other clock."""
     keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
-    signer = MskIamSigner(IamLogin(), (MSK,), keys, wall_clock_s=lambda: NOW_S + skew_s, user_agent="test")
+    signer = MskIamSigner(
+        IamLogin(), (MSK,), keys, wall_clock_s=lambda: NOW_S + skew_s, user_agent="test", chain=lambda: None
+    )
     signed, lifetime_s = signer.fetch()
     url = base64.urlsafe_b64decode(signed + "=" * (-len(signed) % 4)).decode()
     assert (parse_qs(urlsplit(url).query)["X-Amz-Date"], lifetime_s) == ([moment(NOW_S + skew_s)], MAX_LIFETIME_S)
