@@ -12,8 +12,8 @@ before 1.20 also empties its cache for a moment when it fetches a ticket.
 
 Every failure is a SaslRefused, which names the step: see `kerberos_failures`.
 
-Source: MIT Kerberos, lib/gssapi/krb5/acquire_cred.c (kg_cred_time_to_refresh);
-org.apache.kafka.common.security.kerberos.KerberosLogin.
+Source: RFC 2744; MIT Kerberos, gssapi/gssapi_ext.h (gss_acquire_cred_from, since 1.11) and
+lib/gssapi/krb5/acquire_cred.c (kg_cred_time_to_refresh); org.apache.kafka.common.security.kerberos.KerberosLogin.
 """
 
 from __future__ import annotations
@@ -41,21 +41,7 @@ from kafka_sink.kafka.auth.kerberos_failures import (
 )
 from kafka_sink.kafka.protocol.sasl import KerberosLogin
 
-# --- the functions of libgssapi_krb5 ----------------------------------------------------------------------------------
-# The functions of the system's `libgssapi_krb5` (MIT Kerberos) that a client needs, called by ctypes.
-#
-#     gss = library()                                             # raises LibraryMissing
-#     credential = gss.credential(principal, keytab=path, ticket_cache="MEMORY:x")
-#     context = gss.context("kafka@broker.example", credential)
-#     token, is_complete = context.step(b"")                      # and so on with the peer's tokens
-#
-# Every call may read files and ask a KDC, so it may block. ctypes releases the interpreter's lock meanwhile. A status
-# that is no success raises GssError. The library frees what its objects hold when Python drops them.
-#
-# The structures are those of RFC 2744 as Linux lays them out. macOS packs them differently. Why ctypes:
-# docs/design/decisions.md, "Kerberos by the system's own library".
-#
-# Source: RFC 2744; gssapi/gssapi_ext.h of MIT Kerberos (gss_acquire_cred_from, since 1.11).
+# --- the functions of libgssapi_krb5 (docs/design/decisions.md, "Kerberos by the system's own library") ---------------
 
 LIBRARY = "libgssapi_krb5.so.2"
 # RFC 2744, appendix A; the first two bytes of a major status are its errors.
@@ -86,6 +72,7 @@ class GssError(Exception):
         self.text = text
 
 
+# The structures of RFC 2744 as Linux lays them out. macOS packs them differently.
 class _Buffer(ctypes.Structure):
     _fields_ = (("length", c_size_t), ("value", c_void_p))
 
@@ -142,6 +129,16 @@ def library(name: str = LIBRARY) -> Gss:
 
 
 class Gss:
+    """The functions of MIT Kerberos that a client needs.
+
+        credential = gss.credential(principal, {"client_keytab": f"FILE:{path}", "ccache": "MEMORY:x"})
+        context = gss.context("kafka@broker.example", credential)
+        token, is_complete = context.step(b"")                      # and so on with the peer's tokens
+
+    Every call may read files and ask a KDC, so it may block. ctypes releases the interpreter's lock meanwhile. A status
+    that is no success raises GssError. The library frees what its objects hold when Python drops them.
+    """
+
     def __init__(self, loaded: ctypes.CDLL) -> None:
         self._functions = {name: getattr(loaded, name) for name in _FUNCTIONS}
         for name, arguments in _FUNCTIONS.items():
@@ -272,7 +269,7 @@ def _in(data: bytes) -> _Buffer:
     return buffer
 
 
-# --- kerberos ---------------------------------------------------------------------------------------------------------
+# --- the credentials of this process ----------------------------------------------------------------------------------
 
 T = TypeVar("T")
 
@@ -317,18 +314,15 @@ class Kerberos:
         if not self._turn.acquire(timeout=TURN_S):
             raise _Failed(BUSY)
         try:
-            gss = self._library()
+            try:
+                gss = self._load()
+            except LibraryMissing:
+                raise _Failed(NO_LIBRARY) from None
             credential = self._credential(gss)
             context = gss.context(f"{place.service_name}@{place.host}", credential)
             return context, *context.step(b"")
         finally:
             self._turn.release()
-
-    def _library(self) -> Gss:
-        try:
-            return self._load()
-        except LibraryMissing:
-            raise _Failed(NO_LIBRARY) from None
 
     def _credential(self, gss: Gss) -> Credential:
         identity = self._identity
@@ -371,24 +365,24 @@ class _Negotiation:
         self._context: Context | None = None
 
     def step(self, token: bytes) -> tuple[bytes, bool]:
-        return self._told(lambda: self._begin() if self._context is None else self._context.step(token))
+        return self._run(lambda: self._begin() if self._context is None else self._context.step(token))
 
     def unwrap(self, message: bytes) -> bytes:
-        return self._told(lambda: self._begun.unwrap(message))
+        return self._run(lambda: self._established.unwrap(message))
 
     def wrap(self, message: bytes) -> bytes:
-        return self._told(lambda: self._begun.wrap(message))
+        return self._run(lambda: self._established.wrap(message))
 
     def _begin(self) -> tuple[bytes, bool]:
         self._context, token, is_established = self._kerberos.begin(self._place)
         return token, is_established
 
     @property
-    def _begun(self) -> Context:
+    def _established(self) -> Context:
         assert self._context is not None, "a step comes first"
         return self._context
 
-    def _told(self, call: Callable[[], T]) -> T:
+    def _run(self, call: Callable[[], T]) -> T:
         try:
             return call()
         except GssError as error:

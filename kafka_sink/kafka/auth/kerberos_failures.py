@@ -159,10 +159,10 @@ def read_status(major: int, minor: int, words: str, place: Place) -> Failure:
     elif failure is _OTHER:
         failure = _BY_MAJOR.get(major, _OTHER)
     named = failure.at(place)
-    return replace(named, reason=f"{named.reason} ({quoted(_told(words), _MAX_WORDS)})")
+    return replace(named, reason=f"{named.reason} ({quoted(_minor_words(words), _MAX_WORDS)})")
 
 
-def _told(words: str) -> str:
+def _minor_words(words: str) -> str:
     """Return the library's words for the minor status, which are the last, unless they say nothing."""
     major, _, minor = words.rpartition("; ")
     return minor if minor and minor != "Success" else major or words

@@ -11,7 +11,7 @@ import pickle
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kafka_sink.errors.redaction import Secret
@@ -59,10 +59,15 @@ def authenticator(security: SecurityConfig, hosts: tuple[str, ...] = ()) -> Auth
         return None
     mechanism = security.sasl_mechanism
     assert mechanism is not None, "a rule of config says so"
-    if mechanism == "AWS_MSK_IAM":
-        login = _msk_iam_login(security, hosts)
-    else:
-        login = _LOGINS.get(mechanism, _password_login)(security)
+    match mechanism:
+        case "AWS_MSK_IAM":
+            login = _msk_iam_login(security, hosts)
+        case "GSSAPI":
+            login = _kerberos_of(security).login
+        case "OAUTHBEARER":
+            login = _token_login(security)
+        case _:
+            login = _password_login(security)
 
     def begin(host: str) -> Authentication:
         return authentication(mechanism, login(host), _nonce)
@@ -94,10 +99,6 @@ def _token_login(security: SecurityConfig) -> Callable[[str], Login]:
     return login
 
 
-def _kerberos_login(security: SecurityConfig) -> Callable[[str], Login]:
-    return _kerberos_of(security).login
-
-
 def _msk_iam_login(security: SecurityConfig, hosts: tuple[str, ...]) -> Callable[[str], Login]:
     from kafka_sink.kafka.auth.msk_iam import IF_REFUSED
 
@@ -108,12 +109,6 @@ def _msk_iam_login(security: SecurityConfig, hosts: tuple[str, ...]) -> Callable
         return TokenLogin(signer.described, token, if_refused=IF_REFUSED)
 
     return login
-
-
-_LOGINS: Mapping[str, Callable[[SecurityConfig], Callable[[str], Login]]] = {
-    "OAUTHBEARER": _token_login,
-    "GSSAPI": _kerberos_login,
-}
 
 
 # --- the tokens and tickets this process keeps ------------------------------------------------------------------------
