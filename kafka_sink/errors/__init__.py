@@ -117,8 +117,8 @@
     ├── WorkerExhausted              a worker has no more memory, threads or open files
     ├── CommitRefused                Spark asked to commit a write, and a task's receipt is missing
     ├── WriteModeUnsupported         overwrite, complete
-    ├── ReadUnsupported              a stream, which cannot be read yet
-    ├── TableUnsupported             saveAsTable, CREATE TABLE
+    ├── ReadUnsupported              CREATE TABLE: nobody could read that table
+    ├── TableUnsupported             saveAsTable, CREATE TABLE ... AS SELECT
     ├── ContinuousTriggerUnsupported
     └── InterceptorFailed            an interceptor raised, or returned something other than its rows
 
@@ -126,179 +126,33 @@
 
 An error has facts as fields: topic, partition, broker, sizes, but never a payload or a secret. All facts are escaped
 and cut. Callers that know more about the write add fields with `in_transaction` and `of_principal`. `base.py` makes the
-message from the fields, in three parts: what happened, what it means for the data, and what to do. The second part
-comes from a table in `wording.py`.
+message from the fields, in three parts: what happened, what it means for the data, and what to do.
+
+A module of this folder has the errors of one area, and exports them by its `__all__`. `exhaustion.py` names what a
+worker lacks, `failures.py` carries errors through Spark's text, and `quoting.py` and `redaction.py` make texts safe.
 """
 
-from __future__ import annotations
+# ruff: noqa: F403
 
-from kafka_sink.errors.base import DataState, Explanation, KafkaSinkError, Parts, WriteKind, named_principal
-from kafka_sink.errors.cluster import (
-    AuthenticationFailed,
-    BrokersUnreachable,
-    BrokerUnavailable,
-    BrokerUnsupported,
-    ClusterChanged,
-    ClusterError,
-    CommitTopicMissing,
-    CommitTopicTooSmall,
-    CoordinatorRefused,
-    CoordinatorUnavailable,
-    LeaderUnavailable,
-    ProducerIdRefused,
-    RecordsUnreadable,
-    TlsFailed,
-    TokenUnavailable,
-    TopicAuthorizationFailed,
-    TopicNotCreated,
-    TopicNotFound,
-)
-from kafka_sink.errors.delivery import (
-    AcknowledgedRowsGone,
-    ApisMissing,
-    BufferExhausted,
-    DeliveryError,
-    DeliveryTimeout,
-    ProducerClosed,
-    ProduceRejected,
-    ProtocolError,
-    ReceiptMismatch,
-    SaslRefused,
-    TlsExpected,
-    TopicRecreated,
-)
-from kafka_sink.errors.options import (
-    CheckpointUnusable,
-    ConfigError,
-    InvalidArgument,
-    InvalidOption,
-    MissingOption,
-    NotPlanned,
-    ReceiptsPathUnusable,
-    RefusedOption,
-    UnknownOption,
-)
-from kafka_sink.errors.reading import (
-    BatchOverLimit,
-    ColumnNotRead,
-    FetchRefused,
-    GroupCommitFailed,
-    LogBroken,
-    LossCause,
-    MessageFormatTooOld,
-    NoRecordSince,
-    OffsetNotWritten,
-    OffsetsLost,
-    PartitionToReadMissing,
-    PlanNotNoted,
-    PlanReused,
-    ReadError,
-    ReadStalled,
-    RecordsCorrupt,
-    TimestampNotReadable,
-    TopicToReadMissing,
-)
-from kafka_sink.errors.registry import (
-    RegistryAnswerUnusable,
-    RegistryError,
-    RegistryExtraMissing,
-    RegistryRefused,
-    RegistryUnreachable,
-    SchemaIncompatible,
-    SchemaNotRegistered,
-    SchemaUnreadable,
-)
-from kafka_sink.errors.rows import (
-    BadRow,
-    ColumnNotInSchema,
-    ColumnTypeMismatch,
-    DeadLetterTopicNamed,
-    DuplicateColumn,
-    HeaderKeyNotUtf8,
-    HeaderKeyNull,
-    MissingColumn,
-    NameNotAllowed,
-    PartitionOutOfRange,
-    RecordTooLarge,
-    SchemaError,
-    TimestampOutOfRange,
-    TooManyBadRows,
-    TopicNameInvalid,
-    TopicNull,
-    TypeNotMapped,
-    UnexpectedColumn,
-    ValueNotInSchema,
-)
-from kafka_sink.errors.spark import (
-    CommitRefused,
-    ContinuousTriggerUnsupported,
-    FormatNotReplaced,
-    InterceptorFailed,
-    ReadUnsupported,
-    TableUnsupported,
-    WorkerExhausted,
-    WriteModeUnsupported,
-    WriteWouldFail,
-)
-from kafka_sink.errors.transactions import (
-    REFUSALS,
-    AbortedRowsOpen,
-    AnotherCheckpoint,
-    AttemptFenced,
-    AttemptReplaced,
-    CheckpointBehind,
-    CommitOutcomeUnknown,
-    CommittedDataMissing,
-    DecisionPending,
-    DriverFenced,
-    ExactlyOnceError,
-    FingerprintsLost,
-    HangingTransaction,
-    LeaderDisagrees,
-    MarkersLost,
-    NonDeterministicReplay,
-    PreparedRowsGone,
-    QuotaOutlastsTransaction,
-    RateOutlastsTransaction,
-    ReceiptNotWritten,
-    StateExpired,
-    StateWentBack,
-    TornBatch,
-    TransactionRefused,
-    TransactionTimedOut,
-    UnreadableState,
-    VerificationRefused,
-    WrittenOtherwise,
-    advice_on_refusal,
-)
+from kafka_sink.errors import base, cluster, delivery, options, reading, registry, rows, spark, transactions
+from kafka_sink.errors.base import *
+from kafka_sink.errors.cluster import *
+from kafka_sink.errors.delivery import *
+from kafka_sink.errors.options import *
+from kafka_sink.errors.reading import *
+from kafka_sink.errors.registry import *
+from kafka_sink.errors.rows import *
+from kafka_sink.errors.spark import *
+from kafka_sink.errors.transactions import *
 
-__all__ = [
-    "REFUSALS", "AbortedRowsOpen", "AcknowledgedRowsGone", "AnotherCheckpoint", "ApisMissing", "AttemptFenced",
-    "AttemptReplaced", "AuthenticationFailed",
-    "BadRow", "BatchOverLimit", "BrokerUnavailable", "BrokerUnsupported", "BrokersUnreachable", "BufferExhausted",
-    "CheckpointBehind", "CheckpointUnusable", "ClusterChanged", "ClusterError", "ColumnNotInSchema",
-    "ColumnNotRead", "ColumnTypeMismatch", "CommitOutcomeUnknown", "CommitRefused", "CommitTopicMissing",
-    "CommitTopicTooSmall", "CommittedDataMissing", "ConfigError", "ContinuousTriggerUnsupported",
-    "CoordinatorRefused", "CoordinatorUnavailable", "DataState", "DeadLetterTopicNamed", "DecisionPending",
-    "DeliveryError", "DeliveryTimeout", "DriverFenced", "DuplicateColumn", "ExactlyOnceError", "Explanation",
-    "FetchRefused", "FingerprintsLost", "FormatNotReplaced", "GroupCommitFailed", "HangingTransaction",
-    "HeaderKeyNotUtf8", "HeaderKeyNull", "InterceptorFailed", "InvalidArgument", "InvalidOption",
-    "KafkaSinkError", "LeaderDisagrees", "LeaderUnavailable", "LogBroken", "LossCause", "MarkersLost",
-    "MessageFormatTooOld",
-    "MissingColumn", "MissingOption", "NameNotAllowed", "NoRecordSince", "NonDeterministicReplay", "NotPlanned",
-    "OffsetNotWritten", "OffsetsLost", "PartitionOutOfRange", "PartitionToReadMissing", "Parts",
-    "PlanNotNoted", "PlanReused",
-    "PreparedRowsGone", "ProduceRejected", "ProducerClosed", "ProducerIdRefused", "ProtocolError",
-    "QuotaOutlastsTransaction", "RateOutlastsTransaction", "ReadError", "ReadStalled", "ReadUnsupported",
-    "ReceiptMismatch", "ReceiptNotWritten", "ReceiptsPathUnusable", "RecordTooLarge", "RecordsCorrupt",
-    "RecordsUnreadable", "RefusedOption", "RegistryAnswerUnusable", "RegistryError", "RegistryExtraMissing",
-    "RegistryRefused", "RegistryUnreachable", "SaslRefused", "SchemaError", "SchemaIncompatible",
-    "SchemaNotRegistered", "SchemaUnreadable", "StateExpired", "StateWentBack", "TableUnsupported",
-    "TimestampNotReadable", "TimestampOutOfRange",
-    "TlsExpected", "TlsFailed", "TokenUnavailable", "TooManyBadRows", "TopicAuthorizationFailed",
-    "TopicNameInvalid", "TopicNotCreated", "TopicNotFound", "TopicNull", "TopicRecreated", "TopicToReadMissing",
-    "TornBatch", "TransactionRefused", "TransactionTimedOut", "TypeNotMapped", "UnexpectedColumn",
-    "UnknownOption", "UnreadableState", "ValueNotInSchema", "VerificationRefused", "WorkerExhausted",
-    "WriteKind", "WriteModeUnsupported", "WriteWouldFail", "WrittenOtherwise", "advice_on_refusal",
-    "named_principal",
-]  # fmt: skip
+# Type checkers read this form. Without it `import *` would replace the `spark` of a notebook by a module.
+__all__ = []
+__all__ += base.__all__
+__all__ += cluster.__all__
+__all__ += delivery.__all__
+__all__ += options.__all__
+__all__ += reading.__all__
+__all__ += registry.__all__
+__all__ += rows.__all__
+__all__ += spark.__all__
+__all__ += transactions.__all__

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Self, dataclass_transform
 
 from kafka_sink.errors.quoting import escaped, quoted, quoted_tail
 
+__all__ = ["DataState", "Explanation", "KafkaSinkError", "Parts", "WriteKind", "named_principal"]
+
 # --- what an error means for the data ---------------------------------------------------------------------------------
 # The texts that say what an error means for the data: a table by the state of the data and the kind of write.
 

@@ -9,6 +9,13 @@ from kafka_sink.errors.base import DataState, Explanation, KafkaSinkError
 from kafka_sink.errors.quoting import quoted
 from kafka_sink.errors.redaction import redacted, shown_user
 
+__all__ = [
+    "AuthenticationFailed", "BrokerUnavailable", "BrokerUnsupported", "BrokersUnreachable", "ClusterChanged",
+    "ClusterError", "CommitTopicMissing", "CommitTopicTooSmall", "CoordinatorRefused", "CoordinatorUnavailable",
+    "LeaderUnavailable", "ProducerIdRefused", "RecordsUnreadable", "TlsFailed", "TokenUnavailable",
+    "TopicAuthorizationFailed", "TopicNotCreated", "TopicNotFound",
+]  # fmt: skip
+
 
 class ClusterError(KafkaSinkError):
     """The cluster did not answer or refused a request that a write needs."""

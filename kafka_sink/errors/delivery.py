@@ -9,6 +9,11 @@ from kafka_sink.errors.base import DataState, Explanation, KafkaSinkError
 from kafka_sink.errors.quoting import quoted
 from kafka_sink.errors.redaction import shown_user
 
+__all__ = [
+    "AcknowledgedRowsGone", "ApisMissing", "BufferExhausted", "DeliveryError", "DeliveryTimeout", "ProduceRejected",
+    "ProducerClosed", "ProtocolError", "ReceiptMismatch", "SaslRefused", "TlsExpected", "TopicRecreated",
+]  # fmt: skip
+
 
 class DeliveryError(KafkaSinkError):
     """The producer accepted rows, and the broker did not acknowledge them."""

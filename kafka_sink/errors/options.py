@@ -7,6 +7,11 @@ from collections.abc import Sequence
 from kafka_sink.errors.base import DataState, Explanation, KafkaSinkError, WriteKind, sentence
 from kafka_sink.errors.redaction import redacted
 
+__all__ = [
+    "CheckpointUnusable", "ConfigError", "InvalidArgument", "InvalidOption", "MissingOption", "NotPlanned",
+    "ReceiptsPathUnusable", "RefusedOption", "UnknownOption",
+]  # fmt: skip
+
 
 class ConfigError(KafkaSinkError):
     """An option is wrong. Raised while Spark plans the write, before any row moves."""

@@ -8,6 +8,12 @@ from enum import StrEnum, auto
 from kafka_sink.errors.base import DataState, Explanation, KafkaSinkError
 from kafka_sink.errors.rows import SchemaError
 
+__all__ = [
+    "BatchOverLimit", "ColumnNotRead", "FetchRefused", "GroupCommitFailed", "LogBroken", "LossCause",
+    "MessageFormatTooOld", "NoRecordSince", "OffsetNotWritten", "OffsetsLost", "PartitionToReadMissing", "PlanNotNoted",
+    "PlanReused", "ReadError", "ReadStalled", "RecordsCorrupt", "TimestampNotReadable", "TopicToReadMissing",
+]  # fmt: skip
+
 
 class ReadError(KafkaSinkError):
     """The records of a range of offsets could not be read, or the progress of a stream not be committed."""

@@ -5,6 +5,11 @@ from __future__ import annotations
 from kafka_sink.errors.base import DataState, Explanation, KafkaSinkError
 from kafka_sink.errors.quoting import quoted
 
+__all__ = [
+    "RegistryAnswerUnusable", "RegistryError", "RegistryExtraMissing", "RegistryRefused", "RegistryUnreachable",
+    "SchemaIncompatible", "SchemaNotRegistered", "SchemaUnreadable",
+]  # fmt: skip
+
 
 class RegistryError(KafkaSinkError):
     """The schema registry did not answer, or refused. Raised on the driver before any row is sent.

@@ -10,6 +10,13 @@ from typing import ClassVar
 from kafka_sink.errors.base import DataState, Explanation, KafkaSinkError, Parts
 from kafka_sink.errors.quoting import LONGEST
 
+__all__ = [
+    "BadRow", "ColumnNotInSchema", "ColumnTypeMismatch", "DeadLetterTopicNamed", "DuplicateColumn", "HeaderKeyNotUtf8",
+    "HeaderKeyNull", "MissingColumn", "NameNotAllowed", "PartitionOutOfRange", "RecordTooLarge", "SchemaError",
+    "TimestampOutOfRange", "TooManyBadRows", "TopicNameInvalid", "TopicNull", "TypeNotMapped", "UnexpectedColumn",
+    "ValueNotInSchema",
+]  # fmt: skip
+
 _LEAVE_OUT = "Or set badRows=drop or deadLetter, which leave such rows out and write the others"
 
 

@@ -6,6 +6,11 @@ from collections.abc import Sequence
 
 from kafka_sink.errors.base import DataState, Explanation, KafkaSinkError
 
+__all__ = [
+    "CommitRefused", "ContinuousTriggerUnsupported", "FormatNotReplaced", "InterceptorFailed", "ReadUnsupported",
+    "TableUnsupported", "WorkerExhausted", "WriteModeUnsupported", "WriteWouldFail",
+]  # fmt: skip
+
 
 class WriteWouldFail(KafkaSinkError):
     """The first failure of the check, and the number of failures."""

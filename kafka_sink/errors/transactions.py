@@ -7,6 +7,15 @@ from collections.abc import Sequence
 from kafka_sink.errors.base import DataState, Explanation, KafkaSinkError, WriteKind, named_principal
 from kafka_sink.errors.redaction import redacted
 
+__all__ = [
+    "REFUSALS", "AbortedRowsOpen", "AnotherCheckpoint", "AttemptFenced", "AttemptReplaced", "CheckpointBehind",
+    "CommitOutcomeUnknown", "CommittedDataMissing", "DecisionPending", "DriverFenced", "ExactlyOnceError",
+    "FingerprintsLost", "HangingTransaction", "LeaderDisagrees", "MarkersLost", "NonDeterministicReplay",
+    "PreparedRowsGone", "QuotaOutlastsTransaction", "RateOutlastsTransaction", "ReceiptNotWritten", "StateExpired",
+    "StateWentBack", "TornBatch", "TransactionRefused", "TransactionTimedOut", "UnreadableState", "VerificationRefused",
+    "WrittenOtherwise", "advice_on_refusal",
+]  # fmt: skip
+
 _SAME_ROWS = "(the same code, inputs and number of partitions; no rand() or current_timestamp())"
 
 
