@@ -1,4 +1,4 @@
-"""Where a read begins and ends, as the options say it, and the readers of their texts.
+"""Where a read begins and ends, as the options say it, the readers of their texts, and offsets as Spark writes them.
 
 The texts are those of Spark's Kafka source: `earliest`, `latest`, or JSON by topic and partition, in which -2 is the
 earliest offset and -1 the latest. In JSON `earliest` and `latest` may stand for a whole topic (SPARK-58774).
@@ -215,16 +215,13 @@ SUBSCRIBED = Kind("topic names, separated by commas", _subscribed)
 
 
 # --- offsets as Spark writes them -------------------------------------------------------------------------------------
-# The offsets of a Kafka source as Spark writes them: {"topic": {"partition": offset}}.
-#
-# Source: org.apache.spark.sql.kafka010.JsonUtils.
 
 # By topic and partition.
 Offsets: TypeAlias = Mapping[str, Mapping[int, int]]
 
 
 def kafka_offsets(text: str) -> Offsets | None:
-    """Return the offsets, or None if they are those of another source."""
+    """Return the offsets of a Kafka source, {"topic": {"partition": offset}}, or None for another source."""
     said = _parsed(text)
     if not isinstance(said, dict) or not said:
         return None

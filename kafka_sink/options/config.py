@@ -31,7 +31,7 @@ from kafka_sink.kafka.config import (
     even_batch_size,
 )
 from kafka_sink.kafka.new_topic import NewTopic
-from kafka_sink.options.kinds import REQUIRED, OptionTable
+from kafka_sink.options.kinds import REQUIRED, Option, OptionTable
 from kafka_sink.options.table import OPTIONS, WRITING
 
 CONF_PREFIX = "spark.pykafka."
@@ -136,13 +136,19 @@ def over_conf(given: GivenOptions, conf: Mapping[str, str]) -> GivenOptions:
     return {field: value for field, value in both.items() if field in given or not _is_unused(both, field)}
 
 
-def complete(given: GivenOptions) -> SinkConfig:
-    """Return the configuration: `given`, completed with the defaults. Raises MissingOption, InvalidOption."""
-    values = {"token_callable": None} | {field: option.default for field, option in OPTION_OF.items()} | dict(given)
+def with_defaults(given: GivenOptions, option_of: Mapping[str, Option]) -> dict[str, Any]:
+    """Return `given`, completed with the defaults. Raises MissingOption."""
+    values = {"token_callable": None} | {field: option.default for field, option in option_of.items()} | dict(given)
     for field, value in values.items():
         if value is REQUIRED:
-            option = OPTION_OF[field]
+            option = option_of[field]
             raise MissingOption(option=option.name, hint=f"{option.kind.values}: {option.doc}.")
+    return values
+
+
+def complete(given: GivenOptions) -> SinkConfig:
+    """Return the configuration: `given`, completed with the defaults. Raises MissingOption, InvalidOption."""
+    values = with_defaults(given, OPTION_OF)
     check_protocol_is_named(given)
     # As in Kafka's producer (KIP-679): idempotence is off if it was not requested and other options exclude it.
     if "enable_idempotence" not in given and not all(rule.holds(values) for rule in IDEMPOTENCE_RULES):
@@ -172,13 +178,14 @@ class Rule:
 
     fields: tuple[str, ...]
     holds: Callable[[Mapping[str, Any]], bool]
-    expected: Callable[[Mapping[str, Any]], str]
+    expected: str | Callable[[Mapping[str, Any]], str]
 
     def check(self, values: Mapping[str, Any]) -> None:
         if not self.holds(values):
             field = self.fields[0]
             text = "" if values[field] is None else str(values[field])
-            raise OPTION_OF[field].invalid(text, self.expected(values))
+            expected = self.expected if isinstance(self.expected, str) else self.expected(values)
+            raise OPTION_OF[field].invalid(text, expected)
 
 
 def commit_topic_command(what: str, topic: str, client: ClientConfig) -> str:
@@ -204,28 +211,22 @@ IDEMPOTENCE_RULES = (
     Rule(
         ("retries", "enable_idempotence"),
         lambda values: not values["enable_idempotence"] or values["retries"] > 0,
-        lambda values: (
-            "at least 1: an idempotent producer must send a batch again until it knows that the leader has "
-            "it (kafka.enable.idempotence is true)"
-        ),
+        "at least 1: an idempotent producer must send a batch again until it knows that the leader has "
+        "it (kafka.enable.idempotence is true)",
     ),
     Rule(
         ("acks", "enable_idempotence"),
         lambda values: not values["enable_idempotence"] or values["acks"] == "all",
-        lambda values: (
-            "'all': fewer acknowledgements cannot tell an idempotent producer that a batch was kept "
-            "(kafka.enable.idempotence is true)"
-        ),
+        "'all': fewer acknowledgements cannot tell an idempotent producer that a batch was kept "
+        "(kafka.enable.idempotence is true)",
     ),
     Rule(
         ("max_in_flight_requests_per_connection", "enable_idempotence"),
         lambda values: (
             not values["enable_idempotence"] or values["max_in_flight_requests_per_connection"] <= IDEMPOTENT_IN_FLIGHT
         ),
-        lambda values: (
-            f"at most {IDEMPOTENT_IN_FLIGHT}: a leader remembers that many batches of an idempotent "
-            "producer (kafka.enable.idempotence is true)"
-        ),
+        f"at most {IDEMPOTENT_IN_FLIGHT}: a leader remembers that many batches of an idempotent "
+        "producer (kafka.enable.idempotence is true)",
     ),
 )
 
@@ -234,20 +235,18 @@ VERSION_RULES = (
     Rule(
         ("txn_app_id", "txn_version"),
         lambda values: values.get("txn_app_id") is None or values.get("txn_version") is not None,
-        lambda values: "txnVersion with it, as an option of the write: only both together identify the write",
+        "txnVersion with it, as an option of the write: only both together identify the write",
     ),
     Rule(
         ("txn_version", "txn_app_id"),
         lambda values: values.get("txn_version") is None or values.get("txn_app_id") is not None,
-        lambda values: "txnAppId with it, as an option of the write: only both together identify the write",
+        "txnAppId with it, as an option of the write: only both together identify the write",
     ),
     Rule(
         ("txn_app_id", "delivery_guarantee"),
         lambda values: values.get("txn_app_id") is None or values.get("delivery_guarantee") == EXACTLY_ONCE,
-        lambda values: (
-            "deliveryGuarantee=exactly-once with it, as an option of the write: without transactions "
-            "the sink cannot know if a write was complete"
-        ),
+        "deliveryGuarantee=exactly-once with it, as an option of the write: without transactions "
+        "the sink cannot know if a write was complete",
     ),
     Rule(
         ("transactional_id_prefix", "txn_app_id"),
@@ -274,13 +273,13 @@ BAD_ROW_RULES = (
     Rule(
         ("dead_letter_topic", "topic"),
         lambda values: values["dead_letter_topic"] is None or values["dead_letter_topic"] != values["topic"],
-        lambda values: "another topic than the topic of the rows",
+        "another topic than the topic of the rows",
     ),
     *(
         Rule(
             (field, "bad_rows"),
             lambda values, field=field: values[field] is None or values["bad_rows"] != FAIL,  # type: ignore[misc]
-            lambda values: "badRows=drop or badRows=deadLetter with it: badRows=fail stops at the first bad row",
+            "badRows=drop or badRows=deadLetter with it: badRows=fail stops at the first bad row",
         )
         for field in ("max_bad_rows", "max_bad_row_fraction")
     ),
@@ -290,9 +289,7 @@ RATE_RULES = tuple(
     Rule(
         (field, "rate_tasks"),
         lambda values, field=field: values[field] is None or values["rate_tasks"] is not None,  # type: ignore[misc]
-        lambda values: (
-            "rateTasks with it, the number of tasks that share the rate: Spark does not tell how many tasks a write has"
-        ),
+        "rateTasks with it, the number of tasks that share the rate: Spark does not tell how many tasks a write has",
     )
     for field in ("max_rows_per_second", "max_bytes_per_second")
 )
@@ -365,7 +362,7 @@ SECURITY_RULES = (
     Rule(
         ("security_protocol", "sasl_mechanism"),
         lambda values: not _is_authenticated(values) or values["sasl_mechanism"] is not None,
-        lambda values: "SSL or PLAINTEXT without kafka.sasl.mechanism, or that option with it",
+        "SSL or PLAINTEXT without kafka.sasl.mechanism, or that option with it",
     ),
     Rule(
         ("security_protocol", "sasl_mechanism", "allow_plaintext_credentials"),
@@ -393,7 +390,7 @@ SECURITY_RULES = (
         lambda values: (
             values["sasl_jaas_config"] is None or (values["sasl_username"] is None and values["sasl_password"] is None)
         ),
-        lambda values: "either it, or kafka.sasl.username and kafka.sasl.password",
+        "either it, or kafka.sasl.username and kafka.sasl.password",
     ),
     Rule(
         ("sasl_mechanism", "security_protocol", "token_callable", "sasl_jaas_config", *CREDENTIALS.values()),
@@ -402,22 +399,18 @@ SECURITY_RULES = (
             or values["sasl_mechanism"] in PASSWORDLESS_MECHANISMS
             or _has(values, "username", "password")
         ),
-        lambda values: (
-            "a mechanism whose credentials are given: a user name and a password in kafka.sasl.jaas.config, "
-            "or kafka.sasl.username and kafka.sasl.password"
-        ),
+        "a mechanism whose credentials are given: a user name and a password in kafka.sasl.jaas.config, "
+        "or kafka.sasl.username and kafka.sasl.password",
     ),
     Rule(
         ("sasl_mechanism", "sasl_kerberos_service_name", "sasl_jaas_config"),
         lambda values: values["sasl_mechanism"] != "GSSAPI" or bool(_service_names(values)),
-        lambda values: (
-            "kafka.sasl.kerberos.service.name with it: the first part of the brokers' principals, mostly kafka"
-        ),
+        "kafka.sasl.kerberos.service.name with it: the first part of the brokers' principals, mostly kafka",
     ),
     Rule(
         ("sasl_kerberos_service_name", "sasl_mechanism", "sasl_jaas_config"),
         lambda values: values["sasl_mechanism"] != "GSSAPI" or len(_service_names(values)) <= 1,
-        lambda values: "the same as serviceName in kafka.sasl.jaas.config, or only one of both",
+        "the same as serviceName in kafka.sasl.jaas.config, or only one of both",
     ),
     Rule(
         ("sasl_mechanism", "sasl_oauthbearer_token_endpoint_url", "token_callable"),
@@ -426,10 +419,8 @@ SECURITY_RULES = (
             or values["sasl_oauthbearer_token_endpoint_url"] is not None
             or values["token_callable"] is not None
         ),
-        lambda values: (
-            "kafka.sasl.oauthbearer.token.endpoint.url with it, or else a callable given to "
-            "kafka_sink.register(spark, token=...)"
-        ),
+        "kafka.sasl.oauthbearer.token.endpoint.url with it, or else a callable given to "
+        "kafka_sink.register(spark, token=...)",
     ),
     Rule(
         ("sasl_oauthbearer_token_endpoint_url", "sasl_mechanism", "token_callable"),
@@ -438,17 +429,15 @@ SECURITY_RULES = (
             or values["sasl_oauthbearer_token_endpoint_url"] is None
             or values["token_callable"] is None
         ),
-        lambda values: "no value beside a callable given to kafka_sink.register(spark, token=...): only one of both",
+        "no value beside a callable given to kafka_sink.register(spark, token=...): only one of both",
     ),
     Rule(
         ("sasl_oauthbearer_token_endpoint_url", "sasl_jaas_config", *CREDENTIALS.values()),
         lambda values: (
             values["sasl_oauthbearer_token_endpoint_url"] is None or _has(values, "clientId", "clientSecret")
         ),
-        lambda values: (
-            "the URL together with clientId and clientSecret in kafka.sasl.jaas.config, or with "
-            "kafka.sasl.oauthbearer.client.credentials.client.id and .client.secret"
-        ),
+        "the URL together with clientId and clientSecret in kafka.sasl.jaas.config, or with "
+        "kafka.sasl.oauthbearer.client.credentials.client.id and .client.secret",
     ),
     Rule(
         ("sasl_oauthbearer_token_endpoint_url", "allowed_token_urls"),
@@ -457,12 +446,12 @@ SECURITY_RULES = (
             or values["sasl_oauthbearer_token_endpoint_url"].lower().startswith("https:")
             or values["sasl_oauthbearer_token_endpoint_url"] in (values["allowed_token_urls"] or ())
         ),
-        lambda values: "https, or the option allowedTokenUrls with this URL in it",
+        "https, or the option allowedTokenUrls with this URL in it",
     ),
     Rule(
         ("ssl_truststore_location", "ssl_truststore_certificates"),
         lambda values: values["ssl_truststore_location"] is None or values["ssl_truststore_certificates"] is None,
-        lambda values: "either it or kafka.ssl.truststore.certificates",
+        "either it or kafka.ssl.truststore.certificates",
     ),
     Rule(
         ("ssl_keystore_location", "ssl_keystore_certificate_chain", "ssl_keystore_key"),
@@ -470,13 +459,13 @@ SECURITY_RULES = (
             values["ssl_keystore_location"] is None
             or (values["ssl_keystore_certificate_chain"] is None and values["ssl_keystore_key"] is None)
         ),
-        lambda values: "either it, or kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key",
+        "either it, or kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key",
     ),
     *(
         Rule(
             (said, other),
             lambda values, said=said, other=other: values[said] is None or values[other] is not None,  # type: ignore[misc]
-            lambda values: "both kafka.ssl.keystore.key and kafka.ssl.keystore.certificate.chain, or neither",
+            "both kafka.ssl.keystore.key and kafka.ssl.keystore.certificate.chain, or neither",
         )
         for said, other in permutations(("ssl_keystore_key", "ssl_keystore_certificate_chain"))
     ),
@@ -487,7 +476,7 @@ SECURITY_RULES = (
             lambda values, store=store: (  # type: ignore[misc]
                 not is_set(values, f"ssl_{store}_password") or values[f"ssl_{store}_location"] is not None
             ),
-            lambda values, store=store: f"kafka.ssl.{store}.location with it, a JKS or PKCS12 store",  # type: ignore[misc]
+            f"kafka.ssl.{store}.location with it, a JKS or PKCS12 store",
         )
         for store in ("truststore", "keystore")
     ),
@@ -517,10 +506,8 @@ RULES = (
     Rule(
         ("delivery_guarantee", "enable_idempotence"),
         lambda values: values["delivery_guarantee"] != EXACTLY_ONCE or values["enable_idempotence"],
-        lambda values: (
-            "at-least-once if kafka.enable.idempotence is false, or is switched off by kafka.acks, "
-            "kafka.retries or kafka.max.in.flight.requests.per.connection"
-        ),
+        "at-least-once if kafka.enable.idempotence is false, or is switched off by kafka.acks, "
+        "kafka.retries or kafka.max.in.flight.requests.per.connection",
     ),
     Rule(
         ("transaction_timeout_ms", "delivery_timeout_ms", "delivery_guarantee"),

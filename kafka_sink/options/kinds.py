@@ -1,4 +1,7 @@
-"""Kinds of options. Each kind has a reader that parses an option's text, and a description of the valid texts."""
+"""Options: their kinds, an option, and a table of options that says what a name is.
+
+A kind has a reader that parses an option's text, and a description of the valid texts.
+"""
 
 from __future__ import annotations
 
@@ -75,26 +78,32 @@ def _boolean(text: str) -> bool:
 
 
 def one_of(*allowed: str) -> Kind:
+    """Return the kind of the words `allowed`, in any case. The value has the case of `allowed`."""
+    spelled = {word.lower(): word for word in allowed}
+
     def read(text: str) -> str:
-        if text.lower() not in allowed:
+        if text.lower() not in spelled:
             raise ValueError
-        return text.lower()
+        return spelled[text.lower()]
 
     return Kind(f"one of: {', '.join(allowed)}", read)
+
+
+def checked(is_valid: Callable[[str], object]) -> Callable[[str], str]:
+    """Return a reader that takes a valid text as it is."""
+
+    def read(text: str) -> str:
+        if not is_valid(text):
+            raise ValueError
+        return text
+
+    return read
 
 
 def fraction(text: str) -> float:
     if not re.fullmatch(r"([0-9]+|[0-9]*\.[0-9]+)([eE]-[0-9]{1,3})?", text) or float(text) > 1:
         raise ValueError
     return float(text)
-
-
-def bad_rows(text: str) -> str:
-    """Return the value in the spelling of the documentation. The case of `text` does not matter."""
-    found = [allowed for allowed in ("fail", "drop", "deadLetter") if allowed.lower() == text.lower()]
-    if not found:
-        raise ValueError
-    return found[0]
 
 
 def acks(text: str) -> str:
@@ -105,8 +114,7 @@ def acks(text: str) -> str:
 
 
 # Source: org.apache.kafka.common.utils.Utils.HOST_PORT_PATTERN: an optional scheme, a name or an IPv6 address in
-# brackets, a port.
-# Beside that, a security protocol as the scheme, `SASL_SSL://`: tools of Confluent Cloud print it so.
+# brackets, a port. A scheme may also be a security protocol, `SASL_SSL://`: tools of Confluent Cloud print it so.
 _HOST_PORT = re.compile(r"(?:[a-zA-Z][a-zA-Z0-9+._-]*://)?\[?([0-9a-zA-Z\-._%:]+)\]?:([0-9]+)")
 
 
@@ -133,12 +141,6 @@ def bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
     return tuple(servers)
 
 
-def topic(text: str) -> str:
-    if not is_topic_name(text):
-        raise ValueError
-    return text
-
-
 def create_topics(text: str) -> NewTopic | Literal[False]:
     if text.lower() in ("true", "false"):
         return NewTopic() if text.lower() == "true" else False
@@ -157,12 +159,6 @@ def is_prefix(text: str) -> bool:
     return _PREFIX.fullmatch(text) is not None
 
 
-def prefix(text: str) -> str:
-    if not is_prefix(text):
-        raise ValueError
-    return text
-
-
 BOOLEAN = Kind("true or false", _boolean)
 TEXT = Kind("any text", str)
 # As Kafka's type PASSWORD, which does not trim (org.apache.kafka.common.config.ConfigDef.parseType).
@@ -171,17 +167,13 @@ MILLISECONDS = integer(1)
 MILLISECONDS_OR_NONE = integer(0)
 DURATION = Kind("a time with a unit, like 30s, 15m or 1h; without a unit, milliseconds", duration_ms)
 SOCKET_BUFFER = integer(-1)
-
+TOPIC = Kind("a topic name: 1 to 249 letters, digits, '.', '_' or '-', and not '.' or '..'", checked(is_topic_name))
+PREFIX = Kind("1 to 200 letters, digits, '.', '_' or '-'", checked(is_prefix))
+# Only executors can read the file, and recognise its format.
+STORE_LOCATION = Kind("a PEM, JKS or PKCS12 file", checked(bool))
 
 _STORE_TYPES = ("PEM", "JKS", "PKCS12")
 _FOREIGN_STORE_TYPES = ("JCEKS", "BCFKS", "BKS", "UBER")
-
-
-def store_location(text: str) -> str:
-    """Return the location. Only executors can read the file, and recognise its format."""
-    if not text:
-        raise ValueError
-    return text
 
 
 def store_type(option: str) -> Kind:
@@ -204,13 +196,8 @@ def endpoint_identification(text: str) -> str:
     return text.lower()
 
 
-def ssl_protocol(text: str) -> str:
-    if text not in ("TLS", *_TLS_VERSIONS):
-        raise ValueError
-    return text
-
-
 _TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
+SSL_PROTOCOL = Kind("TLS, TLSv1.2 or TLSv1.3", checked(("TLS", *_TLS_VERSIONS).__contains__))
 
 
 def tls_versions(text: str) -> str:
@@ -225,13 +212,6 @@ def tls_versions(text: str) -> str:
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
-
-
-def mechanism(text: str) -> str:
-    folded = text.upper()
-    if folded not in SASL_MECHANISMS:
-        raise ValueError
-    return folded
 
 
 def service_name(text: str) -> str:
@@ -290,17 +270,7 @@ def folder(text: str) -> str:
     return text.rstrip("/") or "/"
 
 
-def upper_of(*allowed: str) -> Kind:
-    def read(text: str) -> str:
-        if text.upper() not in allowed:
-            raise ValueError
-        return text.upper()
-
-    return Kind(f"one of: {', '.join(allowed)}", read)
-
-
-# --- one option -------------------------------------------------------------------------------------------------------
-# One option, and what a table of options says of a name.
+# --- options and their table ------------------------------------------------------------------------------------------
 
 REQUIRED = object()
 

@@ -33,9 +33,15 @@ from kafka_sink.options.bounds import (
     is_reversed,
     text_of,
 )
-from kafka_sink.options.config import SECURITY_FIELDS, SECURITY_RULES, GivenOptions, check_protocol_is_named
+from kafka_sink.options.config import (
+    SECURITY_FIELDS,
+    SECURITY_RULES,
+    GivenOptions,
+    check_protocol_is_named,
+    with_defaults,
+)
 from kafka_sink.options.java_pattern import java_pattern
-from kafka_sink.options.kinds import INT64_MAX, KIB, MIB, OUTAGE_MS, REQUIRED, Kind, Option, OptionTable, Section
+from kafka_sink.options.kinds import INT64_MAX, KIB, MIB, OUTAGE_MS, Kind, Option, OptionTable, Section
 from kafka_sink.options.table import REFUSED, REFUSED_PREFIXES, SPARK_OPTIONS, WRITING
 
 
@@ -54,14 +60,8 @@ def _isolation_level(text: str) -> IsolationLevel:
     return IsolationLevel[text.upper()]
 
 
-def _group_id(text: str) -> str:
-    if not text:
-        raise ValueError
-    return text
-
-
 # GroupCoordinatorService takes every name that is not empty.
-_GROUP_ID = Kind("a name that is not empty", _group_id)
+_GROUP_ID = Kind("a name that is not empty", kinds.checked(bool))
 
 
 def _of_writes(*names: str) -> tuple[Option, ...]:
@@ -258,11 +258,7 @@ _WHAT = ("subscribe", "subscribe_pattern", "assign")
 def read_config(given: GivenOptions, *, is_stream: bool = False) -> ReadConfig:
     """Return the configuration: `given`, completed with the defaults. Raises MissingOption, InvalidOption,
     RefusedOption."""
-    values = {"token_callable": None} | {field: option.default for field, option in _OPTION_OF.items()} | dict(given)
-    for field, value in values.items():
-        if value is REQUIRED:
-            option = _OPTION_OF[field]
-            raise MissingOption(option=option.name, hint=f"{option.kind.values}: {option.doc}.")
+    values = with_defaults(given, _OPTION_OF)
     _check_what(values)
     _check_division(values)
     check_protocol_is_named(given)

@@ -132,16 +132,13 @@ conf in its UI and event log, except names and values that match `spark.redactio
 `secret`, `password` and `token`, and so does not cover `kafka.ssl.keystore.key`."""
 
 
-_TOPIC_KIND = Kind("a topic name: 1 to 249 letters, digits, '.', '_' or '-', and not '.' or '..'", kinds.topic)
-
 SECTIONS: tuple[Section, ...] = (
     Section("Where to", "", (
         Option("kafka.bootstrap.servers", "bootstrap_servers",
                Kind("host:port[,host:port...]", kinds.bootstrap_servers),
                REQUIRED,
                "some brokers of the cluster; the client learns the others from them"),
-        Option("topic", "topic",
-               Kind("a topic name: 1 to 249 letters, digits, '.', '_' or '-', and not '.' or '..'", kinds.topic), None,
+        Option("topic", "topic", kinds.TOPIC, None,
                "topic of every row; overrides a `topic` column, and is required if there is no such column"),
         Option("createTopics", "create_topics",
                Kind(f"true, false, or settings of the topic: {EXAMPLE}", kinds.create_topics), False,
@@ -188,10 +185,10 @@ SECTIONS: tuple[Section, ...] = (
                "than 5 switches kafka.enable.idempotence off"),
     )),
     Section("Rows that cannot be written", _BAD_ROWS, (
-        Option("badRows", "bad_rows", Kind("one of: fail, drop, deadLetter", kinds.bad_rows), "fail",
+        Option("badRows", "bad_rows", kinds.one_of("fail", "drop", "deadLetter"), "fail",
                "fail: the first bad row fails its task; drop: bad rows are skipped, counted and logged; deadLetter: "
                "they go to deadLetterTopic. An error of the cluster is never a bad row and always fails the task"),
-        Option("deadLetterTopic", "dead_letter_topic", _TOPIC_KIND, None,
+        Option("deadLetterTopic", "dead_letter_topic", kinds.TOPIC, None,
                "topic for bad rows, with headers that say what was wrong; required with badRows=deadLetter. No row may "
                "name this topic"),
         Option("maxBadRows", "max_bad_rows", kinds.integer(0, INT64_MAX), None,
@@ -202,13 +199,12 @@ SECTIONS: tuple[Section, ...] = (
                "together"),
     )),
     Section("Exactly once", _EXACTLY_ONCE, (
-        Option("transactionalIdPrefix", "transactional_id_prefix",
-               Kind("1 to 200 letters, digits, '.', '_' or '-'", kinds.prefix), None,
+        Option("transactionalIdPrefix", "transactional_id_prefix", kinds.PREFIX, None,
                "start of the names of transactional ids and consumer groups; each stream needs its own. The default is "
                "pykafka-<query id> if checkpointLocation is an option of the write and a folder on the driver's host; "
                "otherwise the sink derives it from the text of checkpointLocation. A batch write has a new prefix each "
                "time, or uses txnAppId"),
-        Option("txnAppId", "txn_app_id", Kind("1 to 200 letters, digits, '.', '_' or '-'", kinds.prefix), None,
+        Option("txnAppId", "txn_app_id", kinds.PREFIX, None,
                "for batch writes, also in foreachBatch: name of the writer, and start of the names of its "
                "transactional ids and consumer groups; each writer needs its own. txnAppId and txnVersion together "
                "identify a write: a committed write is not written again"),
@@ -216,9 +212,7 @@ SECTIONS: tuple[Section, ...] = (
                "number of the write under its txnAppId, in foreachBatch the batch id. It must increase; gaps are "
                "allowed. A repeated or lower number writes nothing and logs a warning. The first number must be 0, or "
                "needs allowLostState=true"),
-        Option("commitTopic", "commit_topic",
-               Kind("a topic name: 1 to 249 letters, digits, '.', '_' or '-', and not '.' or '..'", kinds.topic),
-               "pykafka-commits",
+        Option("commitTopic", "commit_topic", kinds.TOPIC, "pykafka-commits",
                "the sink stores markers and decisions of commits as committed offsets of this topic's partition 0; it "
                "writes no records into it. The topic has two partitions. The sink creates a missing topic if the "
                "cluster allows that"),
@@ -243,21 +237,20 @@ SECTIONS: tuple[Section, ...] = (
                Kind("an absolute path, or a URI: s3://bucket/folder", kinds.folder), None,
                "folder for receipts: one file for each micro-batch and batch write. It is on the driver, or anywhere "
                "that pyarrow.fs.FileSystem.from_uri can open (s3a is read as s3). The sink creates a missing folder"),
-        Option("receiptName", "receipt_name", Kind("1 to 200 letters, digits, '.', '_' or '-'", kinds.prefix), None,
+        Option("receiptName", "receipt_name", kinds.PREFIX, None,
                "name of a batch write in its receipt (a stream's receipts have the query's id). It must be an option "
                "of the write, and different for each write: a second receipt with the same name replaces the first. "
                "The default is random"),
     )),
     Section("Security", _SECURITY, (
-        Option("kafka.security.protocol", "security_protocol", kinds.upper_of(*kinds.SECURITY_PROTOCOLS), "PLAINTEXT",
+        Option("kafka.security.protocol", "security_protocol", kinds.one_of(*kinds.SECURITY_PROTOCOLS), "PLAINTEXT",
                "SSL: connections are encrypted, and the client verifies the brokers; SASL_SSL: the client also "
                "authenticates with kafka.sasl.mechanism; SASL_PLAINTEXT: the client authenticates over connections "
                "that anybody can read. Required with any kafka.ssl or kafka.sasl option that differs from its default"),
         Option("kafka.ssl.truststore.type", None, kinds.store_type("kafka.ssl.truststore.location"), None,
                "accepted without effect: the sink recognises the format by the file's content. PKCS12 needs the extra "
                "keystores"),
-        Option("kafka.ssl.truststore.location", "ssl_truststore_location",
-               Kind("a PEM, JKS or PKCS12 file", kinds.store_location), None,
+        Option("kafka.ssl.truststore.location", "ssl_truststore_location", kinds.STORE_LOCATION, None,
                "file with the certificates of the CAs to trust, on every executor, and with exactly-once on the driver "
                "too. If neither this nor kafka.ssl.truststore.certificates is set, the client trusts the system's CAs"),
         Option("kafka.ssl.truststore.password", "ssl_truststore_password", kinds.PASSWORD, None,
@@ -267,8 +260,7 @@ SECTIONS: tuple[Section, ...] = (
                "the same certificates as PEM text, instead of a file"),
         Option("kafka.ssl.keystore.type", None, kinds.store_type("kafka.ssl.keystore.location"), None,
                "as kafka.ssl.truststore.type"),
-        Option("kafka.ssl.keystore.location", "ssl_keystore_location",
-               Kind("a PEM, JKS or PKCS12 file", kinds.store_location), None,
+        Option("kafka.ssl.keystore.location", "ssl_keystore_location", kinds.STORE_LOCATION, None,
                "file with the client's private key and its certificate chain, for brokers that require a client "
                "certificate. Of several private keys the sink uses the first in the file"),
         Option("kafka.ssl.keystore.password", "ssl_keystore_password", kinds.PASSWORD, None,
@@ -287,10 +279,9 @@ SECTIONS: tuple[Section, ...] = (
         Option("kafka.ssl.enabled.protocols", "ssl_enabled_protocols",
                Kind("TLSv1.2, TLSv1.3 or both", kinds.tls_versions), "TLSv1.2,TLSv1.3",
                "versions of TLS that the client offers"),
-        Option("kafka.ssl.protocol", "ssl_protocol", Kind("TLS, TLSv1.2 or TLSv1.3", kinds.ssl_protocol), "TLSv1.3",
+        Option("kafka.ssl.protocol", "ssl_protocol", kinds.SSL_PROTOCOL, "TLSv1.3",
                "accepted without effect: kafka.ssl.enabled.protocols decides"),
-        Option("kafka.sasl.mechanism", "sasl_mechanism",
-               Kind(f"one of: {', '.join(kinds.SASL_MECHANISMS)}", kinds.mechanism), None,
+        Option("kafka.sasl.mechanism", "sasl_mechanism", kinds.one_of(*kinds.SASL_MECHANISMS), None,
                "how the client authenticates; required with SASL_SSL and SASL_PLAINTEXT. AWS_MSK_IAM signs tokens "
                "with the AWS credentials of the host that connects"),
         Option("kafka.sasl.jaas.config", "sasl_jaas_config",
