@@ -1,8 +1,7 @@
 """Gives a name to errors of the process and its host: no more memory, threads or open files.
 
-They arrive as MemoryError, RuntimeError or OSError from any place, without a statement about the rows and without
-advice. Only sockets may become free again soon, when other connections of the process end. So connecting is retried for
-PATIENCE_MS, and nothing else is retried.
+They come from any place, without a statement about the rows and without advice. Only sockets may become free
+again soon, when other connections of the process end. So connecting is retried for PATIENCE_MS, and nothing else is.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kafka_sink.errors import WorkerExhausted
+from kafka_sink.errors.spark import WorkerExhausted
 
 # Connecting is retried for this time while no connection is open.
 PATIENCE_MS = 5_000

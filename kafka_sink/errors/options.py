@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_sink.errors.base import DataState, Explanation, KafkaSinkError, WriteKind, sentence
+from kafka_sink.errors.base import DataState, Explanation, KafkaSinkError, WriteKind
 from kafka_sink.errors.redaction import redacted
 
 __all__ = [
@@ -47,7 +47,13 @@ class RefusedOption(ConfigError):
 
     def explanation(self) -> Explanation:
         happened = f"option {self.option!r} cannot be used with pykafka."
-        return Explanation(happened, DataState.NOTHING_SENT, sentence(self.instead))
+        return Explanation(happened, DataState.NOTHING_SENT, _sentence(self.instead))
+
+
+def _sentence(words: str) -> str:
+    """Return words that follow a colon elsewhere as a sentence. An option's name at the start is not capitalized."""
+    first, blank, rest = words.partition(" ")
+    return f"{first.capitalize()}{blank}{rest}" if first.isalpha() and first.islower() else words
 
 
 class MissingOption(ConfigError):

@@ -56,10 +56,7 @@ def _option(name: str, value: str) -> str:
     return f"{name}={word}" if value.startswith("-") else f"{name} {word}"
 
 
-# --- topic names ------------------------------------------------------------------------------------------------------
-# The legal names of Kafka topics, and how to show an illegal name.
-#
-# Source: org.apache.kafka.common.internals.Topic.
+# --- topic names (org.apache.kafka.common.internals.Topic) ------------------------------------------------------------
 
 LONGEST = 249
 _LEGAL = re.compile(rf"[a-zA-Z0-9._-]{{1,{LONGEST}}}")

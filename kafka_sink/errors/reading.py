@@ -371,7 +371,6 @@ class GroupCommitFailed(ReadError):
 
 
 # --- found when a read is planned -------------------------------------------------------------------------------------
-# Errors about what a read asks for, found when it is planned.
 
 
 class ColumnNotRead(SchemaError):

@@ -227,8 +227,7 @@ class DeadLetterTopicNamed(KafkaSinkError):
         )
 
 
-# --- columns ----------------------------------------------------------------------------------------------------------
-# Errors about columns of the DataFrame, found before any row is sent.
+# --- columns, before any row is sent ----------------------------------------------------------------------------------
 
 
 class SchemaError(KafkaSinkError):
