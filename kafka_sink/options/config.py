@@ -168,6 +168,18 @@ def sink_config(options: Mapping[str, str], conf: Mapping[str, str] | None = Non
     return complete(over_conf(given_options(options), conf or {}))
 
 
+def commit_topic_command(what: str, topic: str, client: ClientConfig) -> str:
+    """Return the shell command by which an administrator creates or alters a commit topic.
+
+    `what` is `--create` or `--alter`.
+    """
+    return topics_command(client, {what: None, "--topic": topic, "--partitions": str(COMMIT_TOPIC_PARTITIONS)})
+
+
+def topics_command(client: ClientConfig, options: Mapping[str, str | None]) -> str:
+    return shell_command("kafka-topics.sh", {"--bootstrap-server": client.bootstrap_servers_text, **options})
+
+
 # --- values that exclude each other -----------------------------------------------------------------------------------
 
 
@@ -188,16 +200,18 @@ class Rule:
             raise OPTION_OF[field].invalid(text, expected)
 
 
-def commit_topic_command(what: str, topic: str, client: ClientConfig) -> str:
-    """Return the shell command by which an administrator creates or alters a commit topic.
-
-    `what` is `--create` or `--alter`.
-    """
-    return topics_command(client, {what: None, "--topic": topic, "--partitions": str(COMMIT_TOPIC_PARTITIONS)})
+def _needs(field: str, other: str, expected: str) -> Rule:
+    """Return the rule that `field` has no value without one of `other`."""
+    return Rule((field, other), lambda values: values.get(field) is None or values.get(other) is not None, expected)
 
 
-def topics_command(client: ClientConfig, options: Mapping[str, str | None]) -> str:
-    return shell_command("kafka-topics.sh", {"--bootstrap-server": client.bootstrap_servers_text, **options})
+def _excludes(field: str, *others: str, expected: str | Callable[[Mapping[str, Any]], str]) -> Rule:
+    """Return the rule that `field` has no value beside one of `others`."""
+    return Rule(
+        (field, *others),
+        lambda values: values.get(field) is None or all(values.get(other) is None for other in others),
+        expected,
+    )
 
 
 def _whole_batches(values: Mapping[str, Any]) -> int:
@@ -232,14 +246,14 @@ IDEMPOTENCE_RULES = (
 
 # Planning reads only the options of the write, so the conf cannot supply a missing one of these.
 VERSION_RULES = (
-    Rule(
-        ("txn_app_id", "txn_version"),
-        lambda values: values.get("txn_app_id") is None or values.get("txn_version") is not None,
+    _needs(
+        "txn_app_id",
+        "txn_version",
         "txnVersion with it, as an option of the write: only both together identify the write",
     ),
-    Rule(
-        ("txn_version", "txn_app_id"),
-        lambda values: values.get("txn_version") is None or values.get("txn_app_id") is not None,
+    _needs(
+        "txn_version",
+        "txn_app_id",
         "txnAppId with it, as an option of the write: only both together identify the write",
     ),
     Rule(
@@ -248,15 +262,15 @@ VERSION_RULES = (
         "deliveryGuarantee=exactly-once with it, as an option of the write: without transactions "
         "the sink cannot know if a write was complete",
     ),
-    Rule(
-        ("transactional_id_prefix", "txn_app_id"),
-        lambda values: values.get("transactional_id_prefix") is None or values.get("txn_app_id") is None,
-        lambda values: f"no value with txnAppId: the transactional ids begin with {values['txn_app_id']!r}",
+    _excludes(
+        "transactional_id_prefix",
+        "txn_app_id",
+        expected=lambda values: f"no value with txnAppId: the transactional ids begin with {values['txn_app_id']!r}",
     ),
-    Rule(
-        ("receipt_name", "txn_app_id"),
-        lambda values: values.get("receipt_name") is None or values.get("txn_app_id") is None,
-        lambda values: f"no value with txnAppId: the name in the receipts is {values['txn_app_id']!r}",
+    _excludes(
+        "receipt_name",
+        "txn_app_id",
+        expected=lambda values: f"no value with txnAppId: the name in the receipts is {values['txn_app_id']!r}",
     ),
 )
 
@@ -286,9 +300,9 @@ BAD_ROW_RULES = (
 )
 
 RATE_RULES = tuple(
-    Rule(
-        (field, "rate_tasks"),
-        lambda values, field=field: values[field] is None or values["rate_tasks"] is not None,  # type: ignore[misc]
+    _needs(
+        field,
+        "rate_tasks",
         "rateTasks with it, the number of tasks that share the rate: Spark does not tell how many tasks a write has",
     )
     for field in ("max_rows_per_second", "max_bytes_per_second")
@@ -385,12 +399,11 @@ SECURITY_RULES = (
         ),
         lambda values: f"a login module of kafka.sasl.mechanism = {values['sasl_mechanism']}",
     ),
-    Rule(
-        ("sasl_jaas_config", "sasl_username", "sasl_password"),
-        lambda values: (
-            values["sasl_jaas_config"] is None or (values["sasl_username"] is None and values["sasl_password"] is None)
-        ),
-        "either it, or kafka.sasl.username and kafka.sasl.password",
+    _excludes(
+        "sasl_jaas_config",
+        "sasl_username",
+        "sasl_password",
+        expected="either it, or kafka.sasl.username and kafka.sasl.password",
     ),
     Rule(
         ("sasl_mechanism", "security_protocol", "token_callable", "sasl_jaas_config", *CREDENTIALS.values()),
@@ -448,26 +461,20 @@ SECURITY_RULES = (
         ),
         "https, or the option allowedTokenUrls with this URL in it",
     ),
-    Rule(
-        ("ssl_truststore_location", "ssl_truststore_certificates"),
-        lambda values: values["ssl_truststore_location"] is None or values["ssl_truststore_certificates"] is None,
-        "either it or kafka.ssl.truststore.certificates",
+    _excludes(
+        "ssl_truststore_location",
+        "ssl_truststore_certificates",
+        expected="either it or kafka.ssl.truststore.certificates",
     ),
-    Rule(
-        ("ssl_keystore_location", "ssl_keystore_certificate_chain", "ssl_keystore_key"),
-        lambda values: (
-            values["ssl_keystore_location"] is None
-            or (values["ssl_keystore_certificate_chain"] is None and values["ssl_keystore_key"] is None)
-        ),
-        "either it, or kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key",
+    _excludes(
+        "ssl_keystore_location",
+        "ssl_keystore_certificate_chain",
+        "ssl_keystore_key",
+        expected="either it, or kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key",
     ),
     *(
-        Rule(
-            (said, other),
-            lambda values, said=said, other=other: values[said] is None or values[other] is not None,  # type: ignore[misc]
-            "both kafka.ssl.keystore.key and kafka.ssl.keystore.certificate.chain, or neither",
-        )
-        for said, other in permutations(("ssl_keystore_key", "ssl_keystore_certificate_chain"))
+        _needs(field, other, "both kafka.ssl.keystore.key and kafka.ssl.keystore.certificate.chain, or neither")
+        for field, other in permutations(("ssl_keystore_key", "ssl_keystore_certificate_chain"))
     ),
     # As DefaultSslEngineFactory: the passwords are for files.
     *(

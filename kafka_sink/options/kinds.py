@@ -71,22 +71,19 @@ def gzip_level(text: str) -> int:
     return int(text)
 
 
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError
-    return text.lower() == "true"
+def words(values: str, meanings: Mapping[str, Any]) -> Kind:
+    """Return the kind of the words in `meanings`, which are lower case there and may be in any case in a text."""
+
+    def read(text: str) -> Any:
+        if text.lower() not in meanings:
+            raise ValueError
+        return meanings[text.lower()]
+
+    return Kind(values, read)
 
 
 def one_of(*allowed: str) -> Kind:
-    """Return the kind of the words `allowed`, in any case. The value has the case of `allowed`."""
-    spelled = {word.lower(): word for word in allowed}
-
-    def read(text: str) -> str:
-        if text.lower() not in spelled:
-            raise ValueError
-        return spelled[text.lower()]
-
-    return Kind(f"one of: {', '.join(allowed)}", read)
+    return words(f"one of: {', '.join(allowed)}", {word.lower(): word for word in allowed})
 
 
 def checked(is_valid: Callable[[str], object]) -> Callable[[str], str]:
@@ -104,13 +101,6 @@ def fraction(text: str) -> float:
     if not re.fullmatch(r"([0-9]+|[0-9]*\.[0-9]+)([eE]-[0-9]{1,3})?", text) or float(text) > 1:
         raise ValueError
     return float(text)
-
-
-def acks(text: str) -> str:
-    folded = text.lower()
-    if folded not in ("all", "-1", "1", "0"):
-        raise ValueError
-    return "all" if folded == "-1" else folded
 
 
 # Source: org.apache.kafka.common.utils.Utils.HOST_PORT_PATTERN: an optional scheme, a name or an IPv6 address in
@@ -159,7 +149,7 @@ def is_prefix(text: str) -> bool:
     return _PREFIX.fullmatch(text) is not None
 
 
-BOOLEAN = Kind("true or false", _boolean)
+BOOLEAN = words("true or false", {"true": True, "false": False})
 TEXT = Kind("any text", str)
 # As Kafka's type PASSWORD, which does not trim (org.apache.kafka.common.config.ConfigDef.parseType).
 PASSWORD = Kind("any text", str, keeps_spaces=True)
@@ -188,12 +178,6 @@ def store_type(option: str) -> Kind:
         return folded
 
     return Kind(", ".join(_STORE_TYPES), read)
-
-
-def endpoint_identification(text: str) -> str:
-    if text.lower() not in ("https", ""):
-        raise ValueError
-    return text.lower()
 
 
 _TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")

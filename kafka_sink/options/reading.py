@@ -54,12 +54,9 @@ def _pattern(text: str) -> re.Pattern[str]:
         raise kinds.Problem(f"{error.msg} at position {error.pos}") from None
 
 
-def _isolation_level(text: str) -> IsolationLevel:
-    if text.lower() not in (level.name.lower() for level in IsolationLevel):
-        raise ValueError
-    return IsolationLevel[text.upper()]
-
-
+_ISOLATION_LEVEL = kinds.words(
+    "one of: read_uncommitted, read_committed", {level.name.lower(): level for level in IsolationLevel}
+)
 # GroupCoordinatorService takes every name that is not empty.
 _GROUP_ID = Kind("a name that is not empty", kinds.checked(bool))
 
@@ -141,8 +138,7 @@ SECTIONS: tuple[Section, ...] = (
                "it must have no members. The stream never reads it. Batch reads commit nothing"),
     )),
     Section("Fetching", _FETCHING, (
-        Option("kafka.isolation.level", "isolation_level",
-               Kind("one of: read_uncommitted, read_committed", _isolation_level), IsolationLevel.READ_UNCOMMITTED,
+        Option("kafka.isolation.level", "isolation_level", _ISOLATION_LEVEL, IsolationLevel.READ_UNCOMMITTED,
                "read_committed: only records of committed transactions, and of none, up to the first open transaction"),
         Option("kafka.max.partition.fetch.bytes", "max_partition_fetch_bytes", kinds.integer(1 * KIB, 64 * MIB),
                1 * MIB,

@@ -132,6 +132,8 @@ conf in its UI and event log, except names and values that match `spark.redactio
 `secret`, `password` and `token`, and so does not cover `kafka.ssl.keystore.key`."""
 
 
+_ACKS = kinds.words("'all' (or '-1'), '1' or '0'", {"all": "all", "-1": "all", "1": "1", "0": "0"})
+
 SECTIONS: tuple[Section, ...] = (
     Section("Where to", "", (
         Option("kafka.bootstrap.servers", "bootstrap_servers",
@@ -167,7 +169,7 @@ SECTIONS: tuple[Section, ...] = (
                "pykafka.batch, pykafka.slot, pykafka.row). They stay the same when a micro-batch or task runs again "
                "over the same rows in the same order and partitions. kafka_sink.dedupe removes the duplicates. A batch "
                "write, also in foreachBatch, has a new identity each time it runs"),
-        Option("kafka.acks", "acks", Kind("'all' (or '-1'), '1' or '0'", kinds.acks), "all",
+        Option("kafka.acks", "acks", _ACKS, "all",
                "all: a row is acknowledged when every in-sync replica has it; 1: when the leader has it, so rows are "
                "lost if the leader dies; 0: when the client has sent it. With 0 rows are also lost, without an error, "
                "if the connection breaks or the broker refuses them, and receipts have no offsets"),
@@ -273,7 +275,7 @@ SECTIONS: tuple[Section, ...] = (
                "password of an encrypted private key in PEM. In JKS: password of the private key if it differs from "
                "kafka.ssl.keystore.password", redact=True),
         Option("kafka.ssl.endpoint.identification.algorithm", "ssl_endpoint_identification_algorithm",
-               Kind("'https', or nothing", kinds.endpoint_identification), "https",
+               kinds.words("'https', or nothing", {"https": "https", "": ""}), "https",
                "https: a broker's certificate must name the host that the client connected to; nothing: any host with "
                "a certificate of the same CAs can pretend to be a broker"),
         Option("kafka.ssl.enabled.protocols", "ssl_enabled_protocols",
