@@ -91,7 +91,7 @@ def legible(error: KafkaSinkError) -> KafkaSinkError:
     A traceback prints notes after the message.
     """
     if not getattr(error, "__notes__", ()):
-        message = _one_line(str(error))
+        message = " ".join(str(error).splitlines())
         error.args = (message,)
         fields = {name: _shorter(value, message) for name, value in _told_fields(error)}
         told = json.dumps(fields, separators=(",", ":"))
@@ -138,10 +138,6 @@ def told_by_spark() -> Iterator[None]:
 
 
 # --- into Spark's text ------------------------------------------------------------------------------------------------
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.splitlines())
 
 
 def _told_fields(error: KafkaSinkError) -> Iterator[tuple[str, Any]]:

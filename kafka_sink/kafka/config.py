@@ -4,8 +4,8 @@ consumer. Fields have Kafka's names."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import ClassVar
 
@@ -33,6 +33,21 @@ BARE_MECHANISMS = ("PLAIN", "OAUTHBEARER", "AWS_MSK_IAM")
 PASSWORDLESS_MECHANISMS = ("OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI")
 # A smaller batch has too few rows for its header of 61 bytes and its share of a request.
 LEAST_BUFFER_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredToken:
+    """The user's token callable, of one registration.
+
+    A process keeps tokens and connections by their configuration. A callable that looks up the current user is the
+    same bytes for each user, so the `key` tells the registrations apart.
+    """
+
+    key: str
+    call: Callable[[], tuple[str, float]] = field(repr=False)
+
+    def __call__(self) -> tuple[str, float]:
+        return self.call()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -65,8 +80,7 @@ class SecurityConfig(Discreet):
     sasl_oauthbearer_header_urlencode: bool = False
     allowed_token_urls: tuple[str, ...] | None = None
     allow_plaintext_credentials: bool = False
-    # Not an option: the callable passed to `register`, pickled with a key of the call,
-    # so that it compares equal in every task, and unequal to another registration of an equal callable.
+    # Not an option: the RegisteredToken of `register`, pickled, so that it compares equal in every task.
     token_callable: Secret | None = None
 
     @property

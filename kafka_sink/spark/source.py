@@ -24,14 +24,13 @@ from pyspark.sql.datasource import (
 from kafka_sink.errors import FormatNotReplaced, ReadUnsupported
 from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.errors.redaction import Secret
+from kafka_sink.kafka.config import RegisteredToken
 from kafka_sink.spark import session
 from kafka_sink.spark.interceptors import Interceptor
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
-
-    from kafka_sink.kafka.auth.oauth import RegisteredToken
 
 # With this option a read returns the interpreters that Spark runs (interpreters.py). Only `pykafka check` uses it.
 INTERPRETERS = "pykafka.interpreters"
@@ -154,11 +153,7 @@ def source_of(spark: SparkSession) -> type[KafkaDataSource] | None:
 
 def registered(token: Callable[[], tuple[str, float]] | None) -> RegisteredToken | None:
     """Return a token callable as a registration of its own, unless it is one already. Raises TypeError."""
-    if token is None:
-        return None
-    from kafka_sink.kafka.auth.oauth import RegisteredToken
-
-    if isinstance(token, RegisteredToken):
+    if token is None or isinstance(token, RegisteredToken):
         return token
     if not callable(token):
         raise TypeError("token is a callable that returns a token and for how many seconds it is good")

@@ -143,13 +143,8 @@ class MskIamSigner:
 
 # Settings by which a profile has credentials that somebody must be asked for.
 _ASKED_FOR = (
-    "role_arn",
-    "sso_session",
-    "sso_start_url",
-    "credential_process",
-    "web_identity_token_file",
-    "login_session",
-)
+    "role_arn", "sso_session", "sso_start_url", "credential_process", "web_identity_token_file", "login_session",
+)  # fmt: skip
 
 
 def find(
@@ -210,15 +205,10 @@ def _in_files(named: str | None, environment: Mapping[str, str]) -> Credentials:
 
 # --- AWS's two files (docs.aws.amazon.com/sdkref/latest/guide/file-format.html; botocore.configloader) ----------------
 
-DEFAULT_PROFILE = "default"
-# (variable that names the file, place without it)
-CREDENTIALS_FILE = ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")
-CONFIG_FILE = ("AWS_CONFIG_FILE", "~/.aws/config")
-
 
 def profile_name(environment: Mapping[str, str]) -> str:
     """Return the profile that applies if the options name none."""
-    return environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE") or DEFAULT_PROFILE
+    return environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE") or "default"
 
 
 def profile(name: str, environment: Mapping[str, str]) -> Mapping[str, str] | None:
@@ -227,18 +217,16 @@ def profile(name: str, environment: Mapping[str, str]) -> Mapping[str, str] | No
     The profile `demo` is `[demo]` in the file of credentials and `[profile demo]` in the file of config. `default` is
     `[default]` in both. A setting in the file of credentials wins.
     """
-    found = [
-        section
-        for kind, is_config in ((CONFIG_FILE, True), (CREDENTIALS_FILE, False))
-        for section_name, section in _sections(kind, environment).items()
-        if _profile_of(section_name, is_config=is_config) == name
-    ]
-    return {key: value for section in found for key, value in section.items()} if found else None
+    config = _sections("AWS_CONFIG_FILE", "~/.aws/config", environment)
+    credentials = _sections("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", environment)
+    found = [settings for section, settings in config.items() if _profile_of(section) == name]
+    found += [credentials[name]] if name in credentials else []
+    return {key: value for settings in found for key, value in settings.items()} if found else None
 
 
-def _profile_of(section: str, *, is_config: bool) -> str | None:
-    """Return the profile that a section describes, or None if it describes something else (`[sso-session x]`)."""
-    if not is_config or section == DEFAULT_PROFILE:
+def _profile_of(section: str) -> str | None:
+    """Return the profile that a section of the file of config describes, or None for another (`[sso-session x]`)."""
+    if section == "default":
         return section
     try:
         # A name with blanks is quoted.
@@ -248,8 +236,8 @@ def _profile_of(section: str, *, is_config: bool) -> str | None:
     return words[1] if len(words) == 2 and words[0] == "profile" else None
 
 
-def _sections(kind: tuple[str, str], environment: Mapping[str, str]) -> Mapping[str, Mapping[str, str]]:
-    variable, otherwise = kind
+def _sections(variable: str, otherwise: str, environment: Mapping[str, str]) -> Mapping[str, Mapping[str, str]]:
+    """Return the sections of the file that `variable` names. `otherwise`: its place without that."""
     path = Path(environment.get(variable) or otherwise)
     parser = configparser.RawConfigParser(default_section="")
     try:
@@ -274,7 +262,6 @@ def _sections(kind: tuple[str, str], environment: Mapping[str, str]) -> Mapping[
 
 _DOMAINS = (".amazonaws.com", ".amazonaws.com.cn")
 _REGION = re.compile(r"[a-z]{2,6}(?:-[a-z]{2,12}){1,2}-[0-9]{1,2}")
-VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
 def region_of(hosts: Iterable[str], named_profile: str | None, environment: Mapping[str, str]) -> str:
@@ -284,7 +271,7 @@ def region_of(hosts: Iterable[str], named_profile: str | None, environment: Mapp
         if (region := region_in(host)) is not None:
             return region
     settings = profile(named_profile or profile_name(environment), environment) or {}
-    places = [(variable, environment.get(variable)) for variable in VARIABLES]
+    places = [(variable, environment.get(variable)) for variable in ("AWS_REGION", "AWS_DEFAULT_REGION")]
     for place, text in (*places, ("the profile's region", settings.get("region"))):
         if text and not _REGION.fullmatch(text):
             raise Missing(f"{place} is {quoted(text)!r}, which is no region", "set it to a region such as eu-west-1")
@@ -311,9 +298,7 @@ def region_in(host: str) -> str | None:
 
 # --- the signature ----------------------------------------------------------------------------------------------------
 
-ALGORITHM = "AWS4-HMAC-SHA256"
-SERVICE = "kafka-cluster"
-ACTION = "kafka-cluster:Connect"
+_ALGORITHM = "AWS4-HMAC-SHA256"
 _NO_BODY = hashlib.sha256(b"").hexdigest()
 
 
@@ -332,10 +317,10 @@ def _presigned(keys: Keys, region: str, signed_at_s: int, expires_s: int) -> str
     # AWS's signers use this host in every partition.
     host = f"kafka.{region}.amazonaws.com"
     date = moment(signed_at_s)
-    scope = (date[:8], region, SERVICE, "aws4_request")
+    scope = (date[:8], region, "kafka-cluster", "aws4_request")
     parameters = {
-        "Action": ACTION,
-        "X-Amz-Algorithm": ALGORITHM,
+        "Action": "kafka-cluster:Connect",
+        "X-Amz-Algorithm": _ALGORITHM,
         "X-Amz-Credential": "/".join((keys.access_key, *scope)),
         "X-Amz-Date": date,
         "X-Amz-Expires": str(expires_s),
@@ -343,15 +328,12 @@ def _presigned(keys: Keys, region: str, signed_at_s: int, expires_s: int) -> str
     }
     if keys.session_token:
         parameters["X-Amz-Security-Token"] = keys.session_token
-    pairs = [f"{_encoded(name)}={_encoded(value)}" for name, value in parameters.items()]
-    canonical = "\n".join(("GET", "/", "&".join(sorted(pairs)), f"host:{host}", "", "host", _NO_BODY))
-    to_sign = "\n".join((ALGORITHM, date, "/".join(scope), hashlib.sha256(canonical.encode()).hexdigest()))
+    query = urlencode(parameters, quote_via=quote, safe="")
+    in_order = "&".join(sorted(query.split("&")))
+    canonical = "\n".join(("GET", "/", in_order, f"host:{host}", "", "host", _NO_BODY))
+    to_sign = "\n".join((_ALGORITHM, date, "/".join(scope), hashlib.sha256(canonical.encode()).hexdigest()))
     key = f"AWS4{keys.secret_key}".encode()
     for part in scope:
         key = hmac.digest(key, part.encode(), "sha256")
     signature = hmac.digest(key, to_sign.encode(), "sha256").hex()
-    return f"https://{host}/?{'&'.join(pairs)}&X-Amz-Signature={signature}"
-
-
-def _encoded(text: str) -> str:
-    return quote(text, safe="-._~")
+    return f"https://{host}/?{query}&X-Amz-Signature={signature}"

@@ -212,7 +212,7 @@ def _claims(token: str) -> Mapping[str, Any]:
         return {}
 
 
-# --- keeping them -----------------------------------------------------------------------------------------------------
+# --- the token that is kept -------------------------------------------------------------------------------------------
 
 
 class Tokens:
@@ -240,21 +240,6 @@ class Tokens:
             self._refresh_at_s = now_s + REFRESH_FACTOR * lifetime_s
             self._expires_at_s = now_s + lifetime_s
             return self._kept
-
-
-@dataclass(frozen=True, slots=True)
-class RegisteredToken:
-    """The user's token callable, of one registration.
-
-    A process keeps tokens and connections by their configuration. A callable that looks up the current user is the
-    same bytes for each user, so the `key` tells the registrations apart.
-    """
-
-    key: str
-    call: Callable[[], tuple[str, float]] = field(repr=False)
-
-    def __call__(self) -> tuple[str, float]:
-        return self.call()
 
 
 def fetched_by(call: Callable[[], object]) -> Fetch:
