@@ -125,14 +125,14 @@ class KafkaSinkError(Exception):
 
     def parts(self) -> Parts:
         """Return what happened, what it means for the data, and what to do."""
-        told = self.explanation()
-        state = state_of(told.data, self.write_kind, is_committing=self.is_committing)
-        said = words(state, self.write_kind, self.repair)
+        explained = self.explanation()
+        state = state_of(explained.data, self.write_kind, is_committing=self.is_committing)
+        texts = words(state, self.write_kind, self.repair)
         # What an error knows of its rows is about rows that are written.
-        is_known = self.write_kind is not WriteKind.READ or told.data is DataState.NO_DATA
-        known = told.known if is_known else ""
-        data, advice = (" ".join(filter(None, both)) for both in ((known, said.data), (told.advice, said.rerun)))
-        return Parts(told.happened, data, advice)
+        is_known = self.write_kind is not WriteKind.READ or explained.data is DataState.NO_DATA
+        known = explained.known if is_known else ""
+        data, advice = (" ".join(filter(None, both)) for both in ((known, texts.data), (explained.advice, texts.rerun)))
+        return Parts(explained.happened, data, advice)
 
     def in_transaction(
         self, *, committing: bool = False, write_kind: WriteKind = WriteKind.STREAM, repair: str = ""

@@ -93,10 +93,10 @@ def legible(error: KafkaSinkError) -> KafkaSinkError:
     if not getattr(error, "__notes__", ()):
         message = " ".join(str(error).splitlines())
         error.args = (message,)
-        fields = {name: _shorter(value, message) for name, value in _told_fields(error)}
-        told = json.dumps(fields, separators=(",", ":"))
-        if fields and len(told) <= _MAX_FIELDS_CHARACTERS:
-            error.add_note(_FIELDS + told)
+        fields = {name: _shorter(value, message) for name, value in _json_fields(error)}
+        note = json.dumps(fields, separators=(",", ":"))
+        if fields and len(note) <= _MAX_FIELDS_CHARACTERS:
+            error.add_note(_FIELDS + note)
         cause = next(_causes(error), None)
         # If the error was read from Spark's text, that text would only repeat it.
         if cause is not None and error_of(cause) is None:
@@ -140,17 +140,17 @@ def told_by_spark() -> Iterator[None]:
 # --- into Spark's text ------------------------------------------------------------------------------------------------
 
 
-def _told_fields(error: KafkaSinkError) -> Iterator[tuple[str, Any]]:
+def _json_fields(error: KafkaSinkError) -> Iterator[tuple[str, Any]]:
     """Yield the fields that JSON can represent, which are all fields of an error, but for those with their default."""
     for name, value in vars(error).items():
         if name.startswith("_") or (hasattr(type(error), name) and value == getattr(type(error), name)):
             continue
-        told = value.name if isinstance(value, Enum) else value
+        shown = value.name if isinstance(value, Enum) else value
         try:
-            json.dumps(told)
+            json.dumps(shown)
         except TypeError:
             continue
-        yield name, told
+        yield name, shown
 
 
 def _shorter(value: Any, message: str) -> Any:
@@ -196,19 +196,21 @@ def _read(text: str) -> KafkaSinkError | None:
 def _read_fields(text: str | None, message: str) -> dict[str, Any]:
     """Return the fields, or none if the text was cut off. Some are places in the message (`_shorter`)."""
     try:
-        told = json.loads(text or "{}")
+        fields = json.loads(text or "{}")
     except ValueError:
         return {}
     return {
-        name: _as_told(name, value, message) for name, value in told.items() if name.isidentifier() and name[0] != "_"
+        name: _restored(name, value, message)
+        for name, value in fields.items()
+        if name.isidentifier() and name[0] != "_"
     }
 
 
-def _as_told(name: str, value: Any, message: str) -> Any:
+def _restored(name: str, value: Any, message: str) -> Any:
     if name == "write_kind":
         return WriteKind[value] if value in WriteKind.__members__ else None
     if isinstance(value, list):
-        return tuple(_as_told("", each, message) for each in value)
+        return tuple(_restored("", each, message) for each in value)
     if name and isinstance(value, str) and value.startswith("@"):
         place = _PLACE.fullmatch(value)
         return value[1:] if place is None else message[int(place[1]) :][: int(place[2])]

@@ -118,16 +118,16 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _by_topic(text: str) -> dict[str, Any]:
-    said = _json_of(text)
-    if not isinstance(said, dict) or not said or not all(map(is_topic_name, said)):
+    parsed = _json_of(text)
+    if not isinstance(parsed, dict) or not parsed or not all(map(is_topic_name, parsed)):
         raise ValueError
-    return said
+    return parsed
 
 
-def _partitions_of(said: Mapping[str, Any], read: Any) -> dict[TopicPartition, int]:
+def _partitions_of(parsed: Mapping[str, Any], read: Any) -> dict[TopicPartition, int]:
     """Return what JSON like {"topic": {"0": 23}} says of each partition."""
     found: dict[TopicPartition, int] = {}
-    for topic, by_number in said.items():
+    for topic, by_number in parsed.items():
         if not isinstance(by_number, dict):
             raise ValueError
         for number, value in by_number.items():
@@ -150,10 +150,10 @@ def _time(value: int) -> int:
 
 
 def _offsets(text: str) -> AtOffsets:
-    said = _by_topic(text)
-    named = {topic: _NAMED.get(value.lower()) for topic, value in said.items() if isinstance(value, str)}
+    parsed = _by_topic(text)
+    named = {topic: _NAMED.get(value.lower()) for topic, value in parsed.items() if isinstance(value, str)}
     by_topic = {topic: offset for topic, offset in named.items() if offset is not None}
-    rest = {topic: value for topic, value in said.items() if topic not in by_topic}
+    rest = {topic: value for topic, value in parsed.items() if topic not in by_topic}
     return AtOffsets(_partitions_of(rest, _offset), by_topic)
 
 
@@ -222,11 +222,11 @@ Offsets: TypeAlias = Mapping[str, Mapping[int, int]]
 
 def kafka_offsets(text: str) -> Offsets | None:
     """Return the offsets of a Kafka source, {"topic": {"partition": offset}}, or None for another source."""
-    said = _parsed(text)
-    if not isinstance(said, dict) or not said:
+    parsed = _parsed(text)
+    if not isinstance(parsed, dict) or not parsed:
         return None
     found: dict[str, dict[int, int]] = {}
-    for topic, partitions in said.items():
+    for topic, partitions in parsed.items():
         if not isinstance(partitions, dict) or not all(map(_is_offset, partitions.items())):
             return None
         found[topic] = {int(partition): offset for partition, offset in partitions.items()}

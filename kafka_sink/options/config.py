@@ -1,6 +1,6 @@
 """The frozen configuration of a write. A value comes from the option, else from Spark's conf, else from the default.
 
-    option `kafka.acks`  >  Spark conf `spark.pykafka.kafka.acks`  >  the default in `options.OPTIONS`
+    option `kafka.acks`  >  Spark conf `spark.pykafka.kafka.acks`  >  the default in `table.OPTIONS`
 
 Spark passes its conf to tasks, and to no other Python process. So the process that plans a write knows the options
 only. It reads and checks them first (`given_options`, `check_given`). Each task then adds the conf (`over_conf`,
@@ -348,12 +348,12 @@ def _is_unused(values: Mapping[str, Any], field: str) -> bool:
 
 def check_protocol_is_named(given: GivenOptions) -> None:
     """Raise MissingOption for options of TLS or SASL without a protocol: the default would send rows in plaintext."""
-    said = [field for field in OPTION_OF if field.startswith(("ssl_", "sasl_")) and field in given]
-    said = [field for field in said if is_set(given, field)]
-    if "security_protocol" in given or not said:
+    candidates = (field for field in OPTION_OF if field.startswith(("ssl_", "sasl_")) and field in given)
+    set_fields = [field for field in candidates if is_set(given, field)]
+    if "security_protocol" in given or not set_fields:
         return
-    meant = "SASL_SSL" if any(field.startswith("sasl_") for field in said) else "SSL"
-    names = ", ".join(OPTION_OF[field].name for field in said)
+    meant = "SASL_SSL" if any(field.startswith("sasl_") for field in set_fields) else "SSL"
+    names = ", ".join(OPTION_OF[field].name for field in set_fields)
     planned = " as an option of the write" if given.get("delivery_guarantee") == EXACTLY_ONCE else ""
     raise MissingOption(
         option=OPTION_OF["security_protocol"].name,

@@ -279,8 +279,8 @@ class Option:
         try:
             value = self.kind.read(text if self.kind.keeps_spaces else text.strip())
         except ValueError as failure:
-            is_told = isinstance(failure, JaasProblem if self.redact else JaasProblem | Problem)
-            detail = str(failure) if is_told else ""
+            is_safe = isinstance(failure, JaasProblem if self.redact else JaasProblem | Problem)
+            detail = str(failure) if is_safe else ""
         else:
             return Secret(value) if self.redact else value
         # Raised outside the except block: the ValueError contains the text, and must not become `__context__`.

@@ -320,10 +320,10 @@ def _bound(values: Mapping[str, Any], which: str) -> tuple[Bound, str]:
 
 
 def _check_what(values: Mapping[str, Any]) -> None:
-    said = [(_OPTION_OF[field].name, values[field]) for field in _WHAT if values[field] is not None]
-    if not said:
+    given = [(_OPTION_OF[field].name, values[field]) for field in _WHAT if values[field] is not None]
+    if not given:
         raise MissingOption(option="subscribe", hint="or subscribePattern, or assign: what to read.")
-    if len(said) > 1:
-        (option, value), (other, _) = said[:2]
+    if len(given) > 1:
+        (option, value), (other, _) = given[:2]
         text = value.pattern if isinstance(value, re.Pattern) else ",".join(str(each) for each in value)
         raise InvalidOption(option=option, value=text, expected=f"no value beside {other}: only one of them counts")

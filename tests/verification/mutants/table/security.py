@@ -265,7 +265,7 @@ SECURITY: tuple[Mutant, ...] = (
            "tests/unit/kafka/net/test_network_client.py::TestManyIterations::"
            "test_that_take_longer_than_a_request_may_are_told"),
     Mutant("API: a peer's text in an error makes lines of its own",
-           "docs/security.md: text of a peer is escaped and cut", "$MESSAGE = _one_line(str($ERROR))",
+           "docs/security.md: text of a peer is escaped and cut", '$MESSAGE = " ".join(str($ERROR).splitlines())',
            "$MESSAGE = str($ERROR)",
            "tests/unit/errors/test_errors.py::test_it_is_one_line_whatever_a_peer_says_and_a_line_of_fields_follows"),
 )  # fmt: skip
