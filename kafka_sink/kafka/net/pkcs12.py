@@ -6,10 +6,6 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_sink.kafka.net.pkcs12_cost import NotPkcs12, TooCostly, iterations
-
-# As sun.security.pkcs12.PKCS12KeyStore.MAX_ITERATION_COUNT, there for each derivation, here for all together: 1 to 3 s.
-MAX_ITERATIONS = 5_000_000
 _MISMATCH = "Invalid password"
 _PANIC = "PanicException"
 
@@ -20,10 +16,6 @@ class CryptographyMissing(ImportError):
 
 class Unreadable(ValueError):
     """The store is damaged, or has something in it that the package cryptography does not read."""
-
-
-class Refused(ValueError):
-    """The store is unreasonable. The message says in what."""
 
 
 class WrongPassword(ValueError):
@@ -41,7 +33,7 @@ class Pkcs12:
 
 
 def read_pkcs12(content: bytes, password: str | None) -> Pkcs12:
-    """Return what is in a PKCS#12 store. Raises CryptographyMissing, Unreadable, Refused, WrongPassword.
+    """Return what is in a PKCS#12 store. Raises CryptographyMissing, Unreadable, WrongPassword.
 
     A store without MAC is read without a look at the password, unless it is needed to decrypt.
     """
@@ -50,7 +42,6 @@ def read_pkcs12(content: bytes, password: str | None) -> Pkcs12:
         load = importlib.import_module("cryptography.hazmat.primitives.serialization.pkcs12").load_pkcs12
     except ImportError as error:
         raise CryptographyMissing(str(error)) from None
-    _check_cost(content)
     store = _loaded(load, content, password)
     own = [] if store.cert is None else [store.cert.certificate]
     others = [each.certificate for each in store.additional_certs]
@@ -64,17 +55,6 @@ def read_pkcs12(content: bytes, password: str | None) -> Pkcs12:
         key,
         tuple(each.public_bytes(der) for each in _chain(own, others)),
     )
-
-
-def _check_cost(content: bytes) -> None:
-    try:
-        asked = iterations(content)
-    except TooCostly:
-        asked = MAX_ITERATIONS + 1
-    except NotPkcs12:
-        raise Unreadable from None
-    if asked > MAX_ITERATIONS:
-        raise Refused(f"it asks for more than {MAX_ITERATIONS:,} iterations to derive its keys")
 
 
 def _loaded(load: Any, content: bytes, password: str | None) -> Any:

@@ -211,8 +211,6 @@ def _read_pkcs12(file: _File) -> pkcs12.Pkcs12:
         return pkcs12.read_pkcs12(file.content, file.password)
     except pkcs12.WrongPassword:
         problem = file.wrong_password(f"{file.name}.password", "the PKCS12 store")
-    except pkcs12.Refused as refused:
-        problem = file.unusable(f"a PKCS12 store of Java or OpenSSL ({refused})")
     except pkcs12.Unreadable:
         problem = file.unusable(
             "a PKCS12 store that is whole, and that the package cryptography reads. To try it, run "

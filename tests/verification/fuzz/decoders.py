@@ -6,7 +6,7 @@
     challenges, ...    lines, each what a broker says at one step of SASL
     decision, marker   texts that a broker has kept for us
     token endpoint     what is answered to an HTTP request
-    JKS, PKCS12 cost   files that a user may have from anybody
+    JKS                a file that a user may have from anybody
     record set         the records of a Fetch answer, to both kernels; the first byte chooses what is wanted
 
 What a decoder may raise is in its row: the project's own errors, or nothing at all where trouble has to be an event.
@@ -32,7 +32,7 @@ from unittest import mock
 import pyarrow as pa
 
 from fuzz.answers import EXCHANGES, ORDERS, Exchange, answer
-from fuzz.java_stores import ber, der, derivation, integer, jks_file, pkcs12_file, protected_key
+from fuzz.java_stores import jks_file, protected_key
 from fuzz.record_sets import record_set, set_with_a_gap, zstd_of_frames
 from kafka_sink.cli import transactions_text
 from kafka_sink.commit.handover import Sink
@@ -42,7 +42,7 @@ from kafka_sink.errors import KafkaSinkError, ProtocolError, TokenUnavailable, U
 from kafka_sink.kafka.auth.oauth import TokenEndpoint, Tokens, subject_of
 from kafka_sink.kafka.metadata import Metadata
 from kafka_sink.kafka.metrics import Metrics
-from kafka_sink.kafka.net import jks, pkcs12_cost
+from kafka_sink.kafka.net import jks
 from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
 from kafka_sink.kafka.protocol import sasl
@@ -485,13 +485,6 @@ def _jks() -> Decoder:
     return Decoder("JKS", decode, (jks.DamagedStore, jks.WrongPassword), seeds)
 
 
-def _pkcs12_cost() -> Decoder:
-    whole = pkcs12_file(derivation(10), derivation(200), mac=3000)
-    seeds = [whole, ber(0x30, integer(3), ber(0xA0, ber(0x24, der(0x04, whole[:50]), der(0x04, whole[50:]))))]
-    errors = (pkcs12_cost.NotPkcs12, pkcs12_cost.TooCostly)
-    return Decoder("PKCS12 cost", lambda data: pkcs12_cost.iterations(data), errors, seeds)
-
-
 # --- record sets ------------------------------------------------------------------------------------------------------
 
 
@@ -556,6 +549,6 @@ DECODERS: tuple[Decoder, ...] = (
     *(_connection(mechanism) for mechanism in (None, *MECHANISMS)),
     *(_client(mechanism) for mechanism in (None, "SCRAM-SHA-512")),
     *(_challenges(mechanism) for mechanism in MECHANISMS), _token_endpoint(), _decision(), _marker(), _jks(),
-    _pkcs12_cost(), _record_set(),
+    _record_set(),
 )  # fmt: skip
 BY_NAME = {decoder.name: decoder for decoder in DECODERS}

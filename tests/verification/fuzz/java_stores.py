@@ -1,4 +1,4 @@
-"""Java's stores, byte by byte, as valid and as hostile as a test needs them."""
+"""JKS stores, byte by byte, as valid and as hostile as a test needs them."""
 
 import hashlib
 import itertools
@@ -50,29 +50,3 @@ def der(tag: int, *parts: bytes) -> bytes:
         return bytes([tag, len(body)]) + body
     size = len(body).to_bytes((len(body).bit_length() + 7) // 8, "big")
     return bytes([tag, 0x80 + len(size)]) + size + body
-
-
-def ber(tag: int, *parts: bytes) -> bytes:
-    """Without a length, as BouncyCastle writes."""
-    return bytes([tag, 0x80]) + b"".join(parts) + b"\0\0"
-
-
-def integer(value: int) -> bytes:
-    return der(0x02, value.to_bytes(value.bit_length() // 8 + 1, "big"))
-
-
-def derivation(iterations: int) -> bytes:
-    """PBKDF2-params, or those of the PBEs of PKCS#12: salt and count."""
-    return der(0x30, der(0x04, SALT), integer(iterations))
-
-
-def pkcs12_file(*derivations: bytes, mac: int = 0) -> bytes:
-    """The outline of a store: one encrypted part for each of `derivations`, and `mac` iterations."""
-    data = bytes.fromhex("06092a864886f70d010701")
-    parts = [
-        der(0x30, data, der(0xA0, der(0x30, integer(0), der(0x30, data, der(0x30, data, each), der(0x80, SALT)))))
-        for each in derivations
-    ]
-    safe = der(0x30, data, der(0xA0, der(0x04, der(0x30, *parts))))
-    digest = der(0x30, der(0x30, data), der(0x04, SALT))
-    return der(0x30, integer(3), safe, der(0x30, digest, der(0x04, SALT), integer(mac)) if mac else b"")

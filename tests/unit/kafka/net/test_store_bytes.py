@@ -1,9 +1,8 @@
-"""JKS and PKCS#12 stores, byte by byte: damaged, hostile, costly. Stores of tools are in test_stores.py."""
+"""JKS and PKCS#12 stores, byte by byte: damaged and hostile. Stores of tools are in test_stores.py."""
 
 import contextlib
 import pickle
 import ssl
-import time
 from collections.abc import Callable
 
 import pytest
@@ -14,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from certificates import Authority
-from fuzz.java_stores import SALT, ber, der, derivation, integer, jks_file, pkcs12_file, protected_key
+from fuzz.java_stores import jks_file, protected_key
 from kafka_sink.kafka.net import jks
 from kafka_sink.kafka.net.jks import DamagedStore, read_jks
-from kafka_sink.kafka.net.pkcs12 import Refused, Unreadable, WrongPassword, read_pkcs12
-from kafka_sink.kafka.net.pkcs12_cost import NotPkcs12, TooCostly, iterations
+from kafka_sink.kafka.net.pkcs12 import Unreadable, WrongPassword, read_pkcs12
 
 PLAIN = b"a private key of more than one block of the stream, in truth DER"
 STORE = jks_file([b"ca"], [(protected_key(PLAIN, "of the key"), [b"leaf", b"root"])])
@@ -95,7 +93,7 @@ def test_damaged_bytes_are_understood_or_refused(
     changed = bytearray(whole)
     for _ in range(data.draw(st.integers(1, 4))):
         changed[data.draw(st.integers(first, len(whole) - 1))] = data.draw(st.integers(0, 255))
-    with contextlib.suppress(jks.WrongPassword, DamagedStore, Unreadable, Refused, WrongPassword):
+    with contextlib.suppress(jks.WrongPassword, DamagedStore, Unreadable, WrongPassword):
         read(bytes(changed))
 
 
@@ -134,59 +132,3 @@ def test_a_panic_of_the_library_is_an_unreadable_store(monkeypatch: pytest.Monke
         monkeypatch.setattr(pkcs12, "load_pkcs12", load)
         with pytest.raises(expected):
             read_pkcs12(WHOLE, "changeit")
-
-
-SCRYPT = bytes.fromhex("06092b06010401da47040b")
-HUGE = 2**31
-
-
-def nested(content: bytes, depth: int) -> bytes:
-    """Two pieces at each depth."""
-    if depth == 0:
-        return der(0x04, content)
-    half = len(content) // 3
-    return ber(0x24, nested(content[:half], depth - 1), nested(content[half:], depth - 1))
-
-
-def test_all_iterations_that_a_store_asks_for_are_found_before_anything_is_computed() -> None:
-    content = pkcs12_file(derivation(10), derivation(200), mac=3000)
-    assert iterations(content) == 3210
-    # PBKDF2-params may name the length of the key and the function, behind the count.
-    pbkdf2 = der(0x30, der(0x04, SALT), integer(10), integer(32), der(0x30, SCRYPT[:2]))
-    assert iterations(pkcs12_file(pbkdf2)) == 10
-    # Pieces of pieces, whose lengths are known at the end only, hide nothing.
-    for depth in range(6):
-        assert iterations(ber(0x30, integer(3), ber(0xA0, nested(content, depth)))) == 3210
-    # Nor does what is damaged before them.
-    damaged = der(0x31, b"\x30\x7f\x00")
-    for inner in (der(0x30, damaged, derivation(HUGE)), der(0x30, der(0x04, b"0\x7f"), derivation(HUGE))):
-        assert iterations(der(0x30, integer(3), inner)) == HUGE
-        assert iterations(der(0x30, integer(3), der(0xA0, der(0x04, inner)))) == HUGE
-
-
-def too_deep() -> bytes:
-    content = der(0x04, pkcs12_file(derivation(10)))
-    for _ in range(200):
-        content = ber(0x24, content)
-    return ber(0x30, integer(3), ber(0xA0, content))
-
-
-@pytest.mark.parametrize("content", [
-    pytest.param(too_deep(), id="nested 200 times"),
-    pytest.param(pkcs12_file(der(0x30, SCRYPT, der(0x30, der(0x04, SALT), integer(1)))), id="scrypt"),
-    pytest.param(b"0\x80" * 1_000_000, id="deep"),
-    pytest.param(der(0x30, b"\x05\x00" * 1_000_000), id="wide"),
-    pytest.param(der(0x30, der(0x04, der(0x30, b"\x05\x00" * 900_000))), id="wide within"),
-])  # fmt: skip
-def test_what_costs_too_much_is_refused_and_the_search_itself_ends_soon(content: bytes) -> None:
-    begun_s = time.process_time()
-    with pytest.raises(TooCostly):
-        iterations(content)
-    assert time.process_time() - begun_s < 5
-
-
-@given(st.binary(max_size=300))
-def test_any_bytes_have_iterations_or_are_no_store(content: bytes) -> None:
-    for whole in (content, der(0x30, content), ber(0x30, content), der(0x30, der(0x04, der(0x30, content)))):
-        with contextlib.suppress(NotPkcs12, TooCostly):
-            assert iterations(whole) >= 0

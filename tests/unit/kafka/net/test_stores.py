@@ -4,7 +4,6 @@ import pickle
 import shutil
 import ssl
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from certificates import FORMS, PASSWORD, WITHOUT_PASSWORD, Authority, keystore, keytool, openssl, pkcs12, truststore
-from fuzz.java_stores import derivation, jks_file, pkcs12_file
+from fuzz.java_stores import jks_file
 from kafka_sink.errors import ConfigError, InvalidOption, MissingOption, RefusedOption
 from kafka_sink.kafka.net.stores import keystore_pem, truststore_pem
 from kafka_sink.kafka.net.tls import TlsSettings, client_context
@@ -25,7 +24,6 @@ pytestmark = pytest.mark.programs
 
 CA, OTHER_CA = Authority(), Authority("Other CA")
 ALICE = CA.issue("alice")
-PKCS12 = FORMS["PKCS12"]
 KEY_PASSWORD = "key-canary-52"
 LOCATION = "truststore.location"
 
@@ -235,29 +233,6 @@ def test_a_damaged_store(made: Callable[[str, str], Path], tmp_path: Path, form:
     store.write_bytes(jks_file([b"nonsense"]))
     settings = TlsSettings(truststore_location=str(store), truststore_password="changeit")
     assert "CA certificates" in failure_of(client_context, settings)
-
-
-def test_a_hostile_number_of_iterations_is_refused_before_they_are_computed(tmp_path: Path) -> None:
-    store = tmp_path / "hostile.p12"
-    for content in (
-        pkcs12_file(derivation(5_000_001)),
-        pkcs12_file(mac=2**31 - 1),
-        pkcs12_file(*[derivation(10_000)] * 501),
-    ):
-        store.write_bytes(content)
-        begun_s = time.process_time()
-        assert "asks for more than 5,000,000 iterations" in failure_of(READ["truststore"], store, PASSWORD)
-        assert time.process_time() - begun_s < 1
-
-
-def test_the_iterations_of_a_real_store_are_found(tmp_path: Path) -> None:
-    """So that what is refused above is what OpenSSL would compute."""
-    store = keystore(tmp_path / "mine.p12", ALICE, *PKCS12, "-J-Dkeystore.pkcs12.keyPbeIterationCount=70000")
-    content = store.read_bytes()
-    count = (70000).to_bytes(3, "big")
-    assert content.count(b"\x02\x03" + count) == 1
-    store.write_bytes(content.replace(b"\x02\x03" + count, b"\x02\x03\x7f\xff\xff"))
-    assert "iterations" in failure_of(READ["keystore"], store, PASSWORD, option="keystore.location")
 
 
 def test_a_store_that_is_too_large(tmp_path: Path) -> None:

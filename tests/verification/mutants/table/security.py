@@ -36,9 +36,6 @@ SECURITY: tuple[Mutant, ...] = (
            "docs/security.md: with a password the digest of a JKS store is verified",
            "not hmac.compare_digest($EXPECTED, $DIGEST)", "False",
            "tests/unit/kafka/net/test_store_bytes.py::test_a_store_that_was_changed_is_noticed", within="read_jks"),
-    Mutant("a PKCS12 store may ask for any number of iterations", "docs/security.md: at most 5,000,000 iterations",
-           "$ASKED > MAX_ITERATIONS", "False", "tests/unit/kafka/net/test_stores.py::"
-           "test_a_hostile_number_of_iterations_is_refused_before_they_are_computed"),
     Mutant("a password with a zero is printed by a panic", "no secret is shown",
            '$PASSWORD is not None and "\\0" in $PASSWORD', "False",
            "tests/unit/kafka/net/test_store_bytes.py::test_any_text_as_a_password"),
