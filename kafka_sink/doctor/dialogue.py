@@ -24,11 +24,12 @@ from kafka_sink.kafka.config import VERSION, ClientConfig
 from kafka_sink.kafka.net.resolver import resolve
 from kafka_sink.kafka.net.tls import HUNG_UP, explain
 from kafka_sink.kafka.net.transport import Address
+from kafka_sink.kafka.protocol.api import Request, Response
 from kafka_sink.kafka.protocol.apis.handshake import ApiVersionsRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
 from kafka_sink.kafka.protocol.connection import Connection, State
-from kafka_sink.kafka.protocol.requests import Buffer, Request, Response, api_of
+from kafka_sink.kafka.protocol.requests import Buffer, Request, Response
 
 # A bootstrap server and an advertised address may both time out. The report still comes within ten seconds.
 STEP_TIMEOUT_S = 4.0
@@ -79,7 +80,7 @@ class Dialogue:
 
         Without an answer the connection is closed: a late answer would be read as the answer to the next request.
         """
-        name = api_of(request).name
+        name = request.api.name
         if self._connection.state is not State.OPEN:
             raise NoAnswer(f"no answer to {name}: an earlier request had none, and the connection was closed")
         if self._connection.version_for(request) is None:
@@ -121,8 +122,8 @@ class Dialogue:
         """Return the agreed versions in words. Raises ProtocolError if there are none."""
         agreed = []
         for request in (_BROKERS, _ANY_PRODUCE):
-            name, version = api_of(request).name, self._connection.version_for(request)
-            lowest, highest = self._connection.ranges.get(api_of(request).key, (0, -1))
+            name, version = request.api.name, self._connection.version_for(request)
+            lowest, highest = self._connection.ranges.get(request.api.key, (0, -1))
             if highest < lowest:
                 raise ProtocolError(f"it accepts no {name} requests, like a controller's listener")
             if version is None:

@@ -33,6 +33,7 @@ from kafka_sink.doctor.report import (
     skipped,
 )
 from kafka_sink.kafka.config import ClientConfig, IsolationLevel
+from kafka_sink.kafka.protocol.api import Request
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest
 from kafka_sink.kafka.protocol.apis.groups import (
     CoordinatorKind,
@@ -45,7 +46,6 @@ from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest, Met
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
 from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE, READING, Guarantee, lacking
-from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.kafka.protocol.transaction_needs import EXACTLY_ONCE
 
 # --- what answers -----------------------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ from itertools import count
 from typing import Any
 
 from kafka_sink.kafka.network import LONGEST_POLL_MS, Network
+from kafka_sink.kafka.protocol.api import Request, Response
 from kafka_sink.kafka.protocol.apis.groups import (
     CoordinatorKind,
     DeleteGroupsRequest,
@@ -62,7 +63,6 @@ from kafka_sink.kafka.protocol.apis.transaction_state import (
 from kafka_sink.kafka.protocol.apis.transactions import AddPartitionsToTxnResponse, WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
-from kafka_sink.kafka.protocol.requests import Request, Response, api_of
 from kafka_sink.kafka.waits import backoff_ms, without_throttles
 
 # --- combined requests ------------------------------------------------------------------------------------------------
@@ -497,4 +497,4 @@ class Coordinators:
 
 
 def _refusal(request: Request, code: int) -> str:
-    return f"{api_of(request).name} was answered with {error_name(code)} (error {code})"
+    return f"{request.api.name} was answered with {error_name(code)} (error {code})"

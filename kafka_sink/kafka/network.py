@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from kafka_sink.errors import KafkaSinkError
+from kafka_sink.kafka.protocol.api import Request
 from kafka_sink.kafka.protocol.apis.metadata import Broker
 from kafka_sink.kafka.protocol.needs import Guarantee
-from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.kafka.waits import Contact
 
 # The longest poll. A writer's wake-up and every event on a connection end a poll earlier. Delivery timeouts are noticed

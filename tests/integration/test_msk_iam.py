@@ -36,13 +36,12 @@ from kafka_sink.kafka.auth import botocore_chain, security
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.protocol.apis.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
-from kafka_sink.kafka.protocol.requests import api_of
 from kafka_sink.options.config import sink_config
 from read_back import read_topic
 from scripted_peers import peer
 
 LISTENER = "IAM"
-_HANDSHAKE, _AUTHENTICATE = (api_of(each).key for each in (SaslHandshakeRequest("any"), SaslAuthenticateRequest(b"")))
+_HANDSHAKE, _AUTHENTICATE = (each.api.key for each in (SaslHandshakeRequest("any"), SaslAuthenticateRequest(b"")))
 _API_VERSIONS = 18
 _UNSUPPORTED, _FAILED = 33, 58
 CA = Authority()

@@ -40,9 +40,9 @@ from kafka_sink.errors import (
 from kafka_sink.errors.redaction import Secret
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
+from kafka_sink.kafka.protocol.api import Request
 from kafka_sink.kafka.protocol.apis.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import complete, given_options, sink_config
 from kafka_sink.verification.cluster import Cluster

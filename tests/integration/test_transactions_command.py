@@ -37,10 +37,10 @@ from kafka_sink.kafka.admin.client import AdminClient as SinkClient
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.producer.transaction_manager import Transaction
+from kafka_sink.kafka.protocol.api import Request, Response
 from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest, ProduceResponse
 from kafka_sink.kafka.protocol.apis.transactions import EndTxnRequest, InitProducerIdRequest, TxnOffsetCommitRequest
-from kafka_sink.kafka.protocol.requests import Request, Response
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import SinkConfig, given_options, sink_config
 from kafka_sink.spark.exactly_once.plan import plan_stream

@@ -22,7 +22,6 @@ from kafka_sink.broker import LocalKafka
 from kafka_sink.broker.process import LeashedProcess
 from kafka_sink.broker.settings import free_ports
 from kafka_sink.kafka.auth.kerberos import LIBRARY, _Buffer, _Handle, _in, library
-from kafka_sink.kafka.protocol.apis.handshake import SASL_AUTHENTICATE as AUTHENTICATE
 from kafka_sink.kafka.protocol.apis.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from scripted_peers import Behaviour, ByteScript
@@ -265,7 +264,7 @@ def lying_broker(lie: Lie, offer: bytes, asked: list[int | bytes]) -> Behaviour:
                 frame = stream.read(struct.unpack(">i", size)[0])
                 api_key, version, correlation_id, id_length = struct.unpack(">hhih", frame[:10])
                 asked.append(api_key)
-                if api_key != AUTHENTICATE.key:
+                if api_key != SaslAuthenticateRequest.api.key:
                     told = script.answer(frame)
                     assert told is not None
                 else:

@@ -33,7 +33,6 @@ from kafka_sink.kafka.producer.core import ProducerCore, wire
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.needs import Guarantee
-from kafka_sink.kafka.protocol.requests import api_of
 from kafka_sink.kafka.waits import Contact
 from model.logical_kafka import LogicalKafka, Produce
 
@@ -85,7 +84,7 @@ class ScriptedKafka:
         self.coordinator = min(self.brokers)
         self.features: Mapping[str, int] = {}
         self.settings: Mapping[tuple[int, str], str] = {}
-        self.spoken: Callable[[Any], int | None] = lambda request: api_of(request).versions(request)[1]
+        self.spoken: Callable[[Any], int | None] = lambda request: request.versions()[1]
         # What its brokers lack for each guarantee.
         self.lacking: tuple[str, ...] = ()
         self.transactions = transactions

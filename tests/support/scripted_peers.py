@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 
 from fuzz.answers import Said, answer
 from kafka_sink.kafka.protocol.all_apis import APIS
+from kafka_sink.kafka.protocol.api import Request
 from kafka_sink.kafka.protocol.apis.handshake import ApiVersionsRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.requests import Request, api_of
 
 Behaviour = Callable[[socket.socket], None]
 
@@ -102,7 +102,7 @@ class ByteScript:
     def __init__(self, answers: Sequence[tuple[Request, Said]]) -> None:
         self._left: defaultdict[int, deque[tuple[Request, Said]]] = defaultdict(deque)
         for request, said in [(_SOFTWARE, {"api_keys": _RANGES}), *answers]:
-            self._left[api_of(request).key].append((request, said))
+            self._left[request.api.key].append((request, said))
 
     def answer(self, frame: bytes) -> bytes | None:
         """Return the answer. Neither frame has its size prefix. None: there is no answer, so the broker hangs up."""
@@ -113,7 +113,7 @@ class ByteScript:
         if not left:
             return None
         request, said = left[0]
-        if api_key == api_of(_CLUSTER).key and body[:1] == _NO_TOPICS and said["topics"]:
+        if api_key == _CLUSTER.api.key and body[:1] == _NO_TOPICS and said["topics"]:
             request, said = _CLUSTER, {**said, "topics": []}
         elif len(left) > 1:
             left.popleft()

@@ -4,14 +4,15 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kafka_sink.kafka.protocol.requests import Request, api_of, decode_response, encode_request
+from kafka_sink.kafka.protocol.api import Request
+from kafka_sink.kafka.protocol.requests import decode_response, encode_request
 
 CORRELATION_ID = 77
 
 
 def theirs(request: Request, direction: str) -> Any:
     for module in ("producer", "consumer", "metadata", "admin", "sasl"):
-        found = getattr(importlib.import_module(f"kafka.protocol.{module}"), api_of(request).name + direction, None)
+        found = getattr(importlib.import_module(f"kafka.protocol.{module}"), request.api.name + direction, None)
         if found is not None:
             return found
     raise AssertionError(request)
@@ -46,7 +47,7 @@ def written(request: Request, version: int, fields: Mapping[str, Any]) -> bytes:
     """Return their bytes of an answer with these fields, without its size."""
     message = _filled(theirs(request, "Response"), version, fields)
     # The header of an answer to ApiVersions never has tags.
-    tagged = api_of(request).name != "ApiVersions" and message.flexible_version_q(version)
+    tagged = request.api.name != "ApiVersions" and message.flexible_version_q(version)
     return CORRELATION_ID.to_bytes(4, "big") + b"\0" * tagged + bytes(message.encode(version=version))
 
 

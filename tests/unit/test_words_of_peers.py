@@ -25,6 +25,7 @@ from kafka_sink.errors import KafkaSinkError
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.auth.oauth import TokenEndpoint
 from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.protocol.api import Request
 from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind, FindCoordinatorRequest, OffsetFetchRequest
 from kafka_sink.kafka.protocol.apis.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
@@ -32,7 +33,6 @@ from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequ
 from kafka_sink.kafka.protocol.apis.topics import CreateTopicsRequest, TopicConfigsRequest
 from kafka_sink.kafka.protocol.apis.transaction_state import DescribeTransactionsRequest, ListTransactionsRequest
 from kafka_sink.kafka.protocol.apis.transactions import InitProducerIdRequest
-from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import sink_config
 from kafka_sink.verification.checking import Record

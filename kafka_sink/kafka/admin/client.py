@@ -50,7 +50,7 @@ from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.coordinators import Ask, Next, error_code_of, next_after
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.producer.error_policy import Action, on_produce_error
-from kafka_sink.kafka.protocol.api import PartitionResult
+from kafka_sink.kafka.protocol.api import PartitionResult, Request, Response
 from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind
 from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
 from kafka_sink.kafka.protocol.apis.offsets import ListedOffset, ListOffsetsRequest
@@ -65,7 +65,6 @@ from kafka_sink.kafka.protocol.apis.transaction_state import DescribeProducersRe
 from kafka_sink.kafka.protocol.apis.transactions import EndTxnRequest, TxnOffsetCommitRequest, WriteTxnMarkersRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.needs import Guarantee
-from kafka_sink.kafka.protocol.requests import Request, Response
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.waits import Outage
 

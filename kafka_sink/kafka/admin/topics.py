@@ -11,7 +11,6 @@ from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
 from kafka_sink.kafka.protocol.apis.topics import CreateTopicsRequest, CreateTopicsResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
-from kafka_sink.kafka.protocol.requests import api_of
 
 
 def partition_count(client: AdminClient, topic: str) -> int:
@@ -81,7 +80,7 @@ def create_topic(client: AdminClient, name: str, wanted: NewTopic) -> CreateTopi
 
 
 def not_taken(request: CreateTopicsRequest) -> CreateTopicsResponse:
-    lowest, highest = api_of(request).versions(request)
+    lowest, highest = request.versions()
     return CreateTopicsResponse(
         0, ErrorCode.UNSUPPORTED_VERSION, f"brokers do not take CreateTopics {lowest} to {highest}"
     )

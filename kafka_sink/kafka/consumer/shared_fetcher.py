@@ -29,12 +29,12 @@ from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet
 from kafka_sink.kafka.consumer.fetcher import Fetcher, FetchSettings, Wait
 from kafka_sink.kafka.metadata import Metadata
 from kafka_sink.kafka.network import LONGEST_POLL_MS, Network, NetworkOver
+from kafka_sink.kafka.protocol.api import Request
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse, SharedFetchRequest, SharedFetchResponse
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
 from kafka_sink.kafka.protocol.apis.offsets import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 # --- one Fetch for many fetchers --------------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ class SharedFetcher:
 
     def _learn(self, answer: ClientResponse, now_ms: int) -> None:
         """Take the metadata of a topic for all of its ranges."""
-        (topic,) = answer.request.topics  # type: ignore[union-attr, misc]
+        (topic,) = answer.request.topics  # type: ignore[attr-defined]
         metadata = self._metadata[topic]
         # A broker that lists no brokers has just started, and knows no topics either.
         if not isinstance(answer.response, MetadataResponse) or not answer.response.brokers:

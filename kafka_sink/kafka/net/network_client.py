@@ -67,14 +67,13 @@ from kafka_sink.kafka.net.transport import (
     TlsFailure,
     Transport,
 )
-from kafka_sink.kafka.protocol.api import MAX_FRAME_BYTES
+from kafka_sink.kafka.protocol.api import MAX_FRAME_BYTES, Request
 from kafka_sink.kafka.protocol.apis.handshake import ApiVersionsRequest
 from kafka_sink.kafka.protocol.apis.metadata import Broker
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.connection import Answer, Connection, State
 from kafka_sink.kafka.protocol.needs import Guarantee, lacking
-from kafka_sink.kafka.protocol.requests import Request, api_of
 from kafka_sink.kafka.protocol.sasl import Authentication
 from kafka_sink.kafka.waits import MAX_THROTTLE_MS, Contact, backoff_ms
 
@@ -356,11 +355,10 @@ class NetworkClient:
         self._transport.send(node.key, buffers, tell_at_once=tell_at_once)
 
     def _no_common_version(self, node: Node, request: Request) -> str:
-        api = api_of(request)
-        theirs = _connection(node).ranges.get(api.key)
+        theirs = _connection(node).ranges.get(request.api.key)
         speaks = f"speaks versions {theirs[0]} to {theirs[1]}" if theirs else "does not offer it"
-        lowest, highest = api.versions(request)
-        return f"{api.name} needs versions {lowest} to {highest}, which the broker lacks: it {speaks}"
+        lowest, highest = request.versions()
+        return f"{request.api.name} needs versions {lowest} to {highest}, which the broker lacks: it {speaks}"
 
     def _connect(self, node: Node, now_ms: int) -> None:
         self._began_ms = now_ms if self._began_ms is None else self._began_ms

@@ -1,4 +1,4 @@
-"""The rows of all APIs, for pages and tests. A process of a query imports only those of the requests that it sends."""
+"""All APIs, for pages and tests. A process of a query imports only those of the requests that it sends."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import importlib
 import pkgutil
 
 from kafka_sink.kafka.protocol import apis
-from kafka_sink.kafka.protocol.api import Api
+from kafka_sink.kafka.protocol.api import Request
 
 _MODULES = [importlib.import_module(each.name) for each in pkgutil.iter_modules(apis.__path__, f"{apis.__name__}.")]
-# What each guarantee needs of these: `needs.py`.
-APIS = tuple(row for module in _MODULES for row in vars(module).values() if isinstance(row, Api))
+_CLASSES = [each for module in _MODULES for each in vars(module).values() if isinstance(each, type)]
+APIS = tuple(dict.fromkeys(each.api for each in _CLASSES if issubclass(each, Request) and each is not Request))

@@ -1,74 +1,81 @@
-"""What all APIs share: the row that describes an API, and the checks of a response against its request."""
+"""What all APIs share: the base of their requests, and the checks of a response against its request."""
 
 from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from kafka_sink.errors import ProtocolError
 from kafka_sink.errors.quoting import is_topic_name, quoted
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
-
-def _any_answer(request: Any, response: Any) -> None:
-    pass
-
-
 # A Metadata response is the largest without records. A partition takes about 45 bytes of it, so this suffices for
 # 350,000 partitions. A frame is kept until it is complete, so this also limits the memory that a peer can use.
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 
-
-def _largest_frame(request: Any) -> int:
-    return MAX_FRAME_BYTES
-
-
-def _as_many_as_fit(request: Any) -> Mapping[str, int]:
-    return {}
+# kio's message as a dict: field name -> value (`message_reader.py`).
+Message = Mapping[str, Any]
+# The lowest and the highest version that can carry a request.
+Versions = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """The row of one API.
-
-    `to_kio`: converts a request to kio's (given kio's module of the version).
-    `from_message`: converts kio's message to the response to a request.
-    `check`: raises ProtocolError if a response does not answer its request.
-    `versions_of`: the lowest and highest version for a request, if that depends on the request.
+    """`min_version`, `max_version`: those that the client uses.
     `client_throttles_from`: the first version in which the client waits for the throttle time of a response. In earlier
     ones the broker has waited before it answered (KIP-219).
-    `most`: array of a response -> the most elements that the answer to a request has in it, over all arrays of that
-    name. An array without an entry is limited by the budget of the message (`message_reader.py`).
-    `largest_frame`: the most bytes of the answer to a request.
     """
 
     name: str
     key: int
     min_version: int
     max_version: int
-    request_type: type
-    to_kio: Callable[[Any, int, Any], Any]
-    from_message: Callable[[Any, Mapping[str, Any]], Any]
-    check: Callable[[Any, Any], None] = _any_answer
-    versions_of: Callable[[Any], Versions] | None = None
     client_throttles_from: int = 0
-    most: Callable[[Any], Mapping[str, int]] = _as_many_as_fit
-    largest_frame: Callable[[Any], int] = _largest_frame
-
-    def versions(self, request: Any) -> Versions:
-        """Return the lowest and the highest version in which the client can send `request`."""
-        return self.versions_of(request) if self.versions_of else (self.min_version, self.max_version)
 
     @property
     def kio_package(self) -> str:
         return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in self.name)[1:]
 
 
-# The lowest and the highest version that can carry a request.
-Versions = tuple[int, int]
+class Response(Protocol):
+    """What all responses have."""
+
+    @property
+    def throttle_time_ms(self) -> int: ...
+
+
+class Request:
+    """A request of `api`: how it is written, how its response is read, and what an answer to it may cost."""
+
+    __slots__ = ()
+    api: ClassVar[Api]
+
+    def versions(self) -> Versions:
+        """Return the versions in which the client can send the request."""
+        return self.api.min_version, self.api.max_version
+
+    def to_kio(self, kio: Any, version: int) -> Any:
+        """Return the request as kio's. `kio`: kio's module of the version."""
+        raise NotImplementedError
+
+    def response(self, message: Message) -> Response:
+        """Return the response that `message` is. Raises ProtocolError."""
+        raise NotImplementedError
+
+    def check(self, response: Any) -> None:
+        """Raise ProtocolError if `response` does not answer the request."""
+
+    def most(self) -> Mapping[str, int]:
+        """Return array of the response -> the most elements in all arrays of that name. The budget of the message
+        limits the others (`message_reader.py`)."""
+        return {}
+
+    def largest_frame(self) -> int:
+        """Return the most bytes of the response."""
+        return MAX_FRAME_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,14 @@ class PartitionResult:
     topic: str
     partition: int
     error_code: int
+
+
+def partition_results(topics: Iterable[Message]) -> tuple[PartitionResult, ...]:
+    return tuple(
+        PartitionResult(topic["name"], partition["partition_index"], partition["error_code"])
+        for topic in topics
+        for partition in topic["partitions"]
+    )
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, tuple[int, ...]]:
@@ -112,12 +127,18 @@ def check_answered(api: str, asked: Iterable[Any], answered: Iterable[Any]) -> N
         return
     missing, surplus = wanted - got, got - wanted
     raise ProtocolError(
-        f"{_article(api)} {api} answer for something else than asked (missing: {_first(missing)}; not asked for or "
-        f"answered twice: {_first(surplus)})"
+        f"{_article(api)} {api} answer for something else than asked (missing: {first_of(missing)}; not asked for or "
+        f"answered twice: {first_of(surplus)})"
     )
 
 
-def _first(elements: Counter[Any]) -> str:
+def check_partitions(api: str, asked: Iterable[tuple[str, int]], answered: Iterable[Any]) -> None:
+    """As `check_answered`, for answers with a topic and a partition each."""
+    check_answered(api, asked, ((each.topic, each.partition) for each in answered))
+
+
+def first_of(elements: Counter[Any]) -> str:
+    """Return the first element, as `topic-partition and 3 more`."""
     if not elements:
         return "none"
     element, *more = elements
@@ -147,23 +168,19 @@ def _article(api: str) -> str:
     return "an" if api[0] in "AEIO" else "a"
 
 
-def only_partition(api: str, topic: str, partition: int, topics: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+def only_partition(api: str, topic: str, partition: int, topics: Iterable[Message]) -> Message:
     """Return the part of a response's `topics` for the one requested partition."""
     return by_partition(api, topic, (partition,), topics)[partition]
 
 
-def by_partition(
-    api: str, topic: str, partitions: Sequence[int], topics: Iterable[Mapping[str, Any]]
-) -> dict[int, Mapping[str, Any]]:
+def by_partition(api: str, topic: str, partitions: Sequence[int], topics: Iterable[Message]) -> dict[int, Message]:
     """Return the parts of a response's `topics` for the requested partitions of one topic."""
     answered = [((found["name"], each["partition_index"]), each) for found in topics for each in found["partitions"]]
     check_answered(api, [(topic, partition) for partition in partitions], (name for name, _ in answered))
     return {partition: each for (_, partition), each in answered}
 
 
-# --- operations of a principal ----------------------------------------------------------------------------------------
-# The operations that a principal may perform on a topic or group: one bit per operation code (KIP-430).
-
+# Allowed operations (KIP-430) have one bit per operation code. This number means "not reported", not "none".
 NOT_TOLD = -(2**31)
 
 

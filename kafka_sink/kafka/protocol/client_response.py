@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_sink.kafka.protocol.requests import Request, Response
+from kafka_sink.kafka.protocol.api import Request, Response
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kafka_sink.errors import ApisMissing, ProtocolError, TlsExpected
-from kafka_sink.kafka.protocol.api import MAX_FRAME_BYTES
-from kafka_sink.kafka.protocol.apis import produce
+from kafka_sink.kafka.protocol.api import MAX_FRAME_BYTES, Request, Response
 from kafka_sink.kafka.protocol.apis.handshake import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -48,27 +47,17 @@ from kafka_sink.kafka.protocol.apis.handshake import (
     SaslHandshakeResponse,
 )
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
+from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.needs import Guarantee, lacking
-from kafka_sink.kafka.protocol.requests import (
-    Buffer,
-    Request,
-    Response,
-    api_of,
-    decode_response,
-    encode_request,
-    select_version,
-)
+from kafka_sink.kafka.protocol.requests import Buffer, decode_response, encode_request, select_version
 from kafka_sink.kafka.protocol.sasl import Authentication, Computation
 
 _SIZE_BYTES = 4
 # Every response header begins with the correlation id, in every version.
 _CORRELATION_ID_BYTES = 4
 CORRELATION_IDS = 2**31
-_PRODUCE_KEY = produce.API.key
 _BROKERS = MetadataRequest((), allow_auto_topic_creation=False)
-
-
 # Limit for a peer that is not authenticated yet: ApiVersions takes 1 KB, a challenge less, 1,000 brokers 100 KB.
 # Brokers have the same limit for clients (sasl.server.max.receive.size).
 MAX_HANDSHAKE_FRAME_BYTES = 512 * 1024
@@ -201,7 +190,7 @@ class Connection:
         self._max_frame_bytes = max_frame_bytes
         self._next_correlation_id = 0
         # The version of ApiVersions, which no answer of the broker could choose.
-        self._negotiate_in = api_of(software).max_version
+        self._negotiate_in = software.api.max_version
         self._in_flight: deque[_InFlight] = deque()
         self._unsent: deque[_InFlight] = deque()
         self._received = bytearray()
@@ -243,7 +232,7 @@ class Connection:
         self._step(Input.SEND)
         version = self.version_for(request)
         if version is None:
-            raise ValueError(f"no version of {api_of(request).name} in common")
+            raise ValueError(f"no version of {request.api.name} in common")
         return self._enqueue(request, version, token, expect_response)
 
     def _enqueue(
@@ -315,15 +304,20 @@ class Connection:
         del self._received[:end]
         return frame
 
+    @property
+    def _due(self) -> _InFlight | None:
+        """The request that the next response answers."""
+        return next((entry for entry in self._in_flight if entry.expect_response), None)
+
     def _largest_frame(self) -> int:
         """Return the most bytes of the answer that is due. A peer that sends more is not listened to."""
-        entry = next((entry for entry in self._in_flight if entry.expect_response), None)
+        entry = self._due
         if entry is None or entry.own or not self._was_open:
             return min(self._max_frame_bytes, MAX_HANDSHAKE_FRAME_BYTES)
-        return min(self._max_frame_bytes, api_of(entry.request).largest_frame(entry.request))
+        return min(self._max_frame_bytes, entry.request.largest_frame())
 
     def _answer(self, frame: bytes, is_late: Callable[[], bool]) -> Answer | None:
-        entry = next((entry for entry in self._in_flight if entry.expect_response), None)
+        entry = self._due
         if entry is None or not entry.sent:
             raise ProtocolError("an answer to a request that was not sent yet")
         correlation_id = int.from_bytes(frame[:_CORRELATION_ID_BYTES], "big", signed=True)
@@ -350,11 +344,10 @@ class Connection:
         if self.state is State.OPEN:
             self._was_open = True
 
-    def _negotiated(self, response: Response) -> None:
-        assert isinstance(response, ApiVersionsResponse)
+    def _negotiated(self, response: ApiVersionsResponse) -> None:
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION and self._negotiate_in > 0:
             # Brokers before Kafka 2.4 name no version (ApiVersionsResponse.defaultApiVersionsResponse).
-            _, highest = response.ranges.get(api_of(self._software).key, (0, 0))
+            _, highest = response.ranges.get(self._software.api.key, (0, 0))
             self._negotiate_in = max(0, min(highest, self._negotiate_in - 1))
             self._own_request = self._software
             return
@@ -373,7 +366,7 @@ class Connection:
         self._own_request = handshake
 
     def _check_guarantees(self) -> None:
-        if self._guarantees and _PRODUCE_KEY not in self.ranges:
+        if self._guarantees and ProduceRequest.api.key not in self.ranges:
             raise ProtocolError("the peer takes no Produce requests, like a controller's listener")
         for guarantee in self._guarantees:
             if missing := lacking(self.ranges, guarantee):

@@ -32,7 +32,7 @@ from typing import Any
 from kafka_sink.errors import ProtocolError
 
 # The most elements of all arrays of a message, without numbers, and tagged fields: 350,000 partitions in Metadata, each
-# the only one of its topic (as `connection.MAX_FRAME_BYTES`).
+# the only one of its topic (as `api.MAX_FRAME_BYTES`).
 MAX_ELEMENTS = 700_000
 # Kafka's own generated readers refuse a longer string, in flexible versions too.
 MAX_STRING_BYTES = 0x7FFF
@@ -212,7 +212,7 @@ _NUMBERS = {"int32": "i", "int64": "q"}
 _NULL_ON_THE_WIRE = frozenset({"string", "bytes", "records"})
 
 
-# --- what is made of them ---------------------------------------------------------------------------------------------
+# --- messages and arrays ----------------------------------------------------------------------------------------------
 
 
 @functools.cache

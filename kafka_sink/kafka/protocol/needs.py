@@ -1,9 +1,9 @@
 """What a write or a read needs of its brokers: the requests of each guarantee, in the versions that keep what it
 promises.
 
-A broker tells with ApiVersions what it takes. `lacking` compares that with a table below, so a write ends before its
-first row, with the names of what is missing. Tables that only some processes need are in `transaction_needs` and
-`read_needs`. Pure.
+A broker answers ApiVersions with what it takes. `lacking` compares that with a table below, so a write ends before its
+first row, with the names of what is missing. The tables of transactions are in `transaction_needs`, because only some
+processes need them.
 
 | Guarantee | Apache Kafka | Because of |
 |---|---|---|
@@ -11,8 +11,8 @@ first row, with the names of what is missing. Tables that only some processes ne
 | exactly-once | 3.0 | ListTransactions and DescribeTransactions (KIP-664) |
 | reading | 2.3 | Fetch 11: the nearest replica (KIP-392) |
 
-WriteTxnMarkers is no need: it only ends hanging transactions. Without it a write that meets one stops, and says so
-(HangingTransaction).
+WriteTxnMarkers is no need: it only ends hanging transactions. Without it a write that meets one ends with
+HangingTransaction.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kafka_sink.kafka.config import IsolationLevel
+from kafka_sink.kafka.protocol.api import Request
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.apis.offsets import ListOffsetsRequest
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
 from kafka_sink.kafka.protocol.apis.transactions import InitProducerIdRequest
-from kafka_sink.kafka.protocol.requests import Request, api_of, select_version
+from kafka_sink.kafka.protocol.requests import select_version
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """`request`: any request of the kind, as the write sends it. `since`: the first Apache Kafka release that takes
-    it. `why`: what the write does with it."""
+    """`request`: any request of the kind, as it is sent. `since`: the first Apache Kafka release that takes it. `why`:
+    what the write or the read does with it."""
 
     request: Request
     since: str
@@ -61,6 +62,14 @@ AT_LEAST_ONCE = Guarantee(
 IDEMPOTENCE = Guarantee(
     "idempotence", (Need(InitProducerIdRequest(0), "0.11", "numbers batches, so that no retry doubles rows"),)
 )
+READING = Guarantee(
+    "reading",
+    (
+        Need(MetadataRequest((), allow_auto_topic_creation=False), "1.0", "finds the leaders"),
+        Need(ListOffsetsRequest((), IsolationLevel.READ_COMMITTED, 0), "2.1", "finds where partitions begin and end"),
+        Need(FetchRequest("", None, 0, 0, 0, IsolationLevel.READ_COMMITTED, 0, 0, 0), "2.3", "reads records"),
+    ),
+)
 
 
 def lacking(ranges: Mapping[int, tuple[int, int]], guarantee: Guarantee) -> tuple[str, ...]:
@@ -72,21 +81,8 @@ def lacking(ranges: Mapping[int, tuple[int, int]], guarantee: Guarantee) -> tupl
 
 
 def _words(need: Need, ranges: Mapping[int, tuple[int, int]]) -> str:
-    api = api_of(need.request)
-    lowest, highest = api.versions(need.request)
+    api = need.request.api
+    lowest, highest = need.request.versions()
     theirs = ranges.get(api.key)
     found = f"it takes versions {theirs[0]} to {theirs[1]}" if theirs else "it has none"
     return f"{api.name} {lowest} to {highest} (Kafka {need.since}; {need.why}): {found}"
-
-
-# --- reads ------------------------------------------------------------------------------------------------------------
-# What a read needs of its brokers; see `needs.py`.
-
-READING = Guarantee(
-    "reading",
-    (
-        Need(MetadataRequest((), allow_auto_topic_creation=False), "1.0", "finds the leaders"),
-        Need(ListOffsetsRequest((), IsolationLevel.READ_COMMITTED, 0), "2.1", "finds where partitions begin and end"),
-        Need(FetchRequest("", None, 0, 0, 0, IsolationLevel.READ_COMMITTED, 0, 0, 0), "2.3", "reads records"),
-    ),
-)

@@ -1,16 +1,11 @@
-"""The requests that the client sends and their responses: this project's values outside, Kafka's bytes inside.
+"""Requests as bytes, and responses from bytes. The requests are in `apis`.
 
-The only module that uses kio. kio has a class for every version of every message. Each module of `apis` says which
-versions the client uses, how its request becomes kio's (given kio's module), and how kio's response becomes its own. A
-new API is a new module there, with its row `API`.
+The only module that uses kio, which has a class for every version of every message. kio is imported with the first
+request, not with this module: it takes 60 ms and 7 MB, which the driver never needs.
 
-Non-obvious:
-
-* kio writes requests into a list, so the bytes of record batches are inserted without a copy. The header is written
-  here, because kio takes 5 us for it, as long as for most requests.
-* `message_reader` reads responses (it says why). Then they are checked against their request: if a response lacks a
-  partition, or names one twice, the result of the request is unknown.
-* kio is imported with the first request, not with this module. It takes 60 ms and 7 MB, which the driver never needs.
+kio writes requests into a list, so the bytes of record batches are inserted without a copy. `message_reader` reads
+responses (it says why). Then they are checked against their request: if a response lacks a partition, or names one
+twice, the result of the request is unknown.
 
 Source: https://kafka.apache.org/protocol; clients/src/main/resources/common/message/*.json in Kafka.
 """
@@ -19,167 +14,24 @@ from __future__ import annotations
 
 import functools
 import struct
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.lazy_import import import_lazily
-from kafka_sink.kafka.protocol.api import Api
+from kafka_sink.kafka.protocol.api import Api, Request, Response
 from kafka_sink.kafka.protocol.apis.handshake import ApiVersionsRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.message_reader import Budget, read_message
 
-# A process imports the modules of the requests that it sends.
-if TYPE_CHECKING:
-    from kafka_sink.kafka.protocol.apis.fetch import (
-        FetchRequest,
-        FetchResponse,
-        SharedFetchRequest,
-        SharedFetchResponse,
-    )
-    from kafka_sink.kafka.protocol.apis.groups import (
-        DeleteGroupsRequest,
-        DeleteGroupsResponse,
-        DescribeGroupRequest,
-        DescribeGroupResponse,
-        FindCoordinatorRequest,
-        FindCoordinatorResponse,
-        OffsetCommitRequest,
-        OffsetCommitResponse,
-        OffsetFetchRequest,
-        OffsetFetchResponse,
-        ProgressCommitRequest,
-        ProgressCommitResponse,
-    )
-    from kafka_sink.kafka.protocol.apis.handshake import (
-        ApiVersionsResponse,
-        SaslAuthenticateRequest,
-        SaslAuthenticateResponse,
-        SaslHandshakeRequest,
-        SaslHandshakeResponse,
-    )
-    from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
-    from kafka_sink.kafka.protocol.apis.offsets import (
-        ListOffsetsRequest,
-        ListOffsetsResponse,
-        OffsetForLeaderEpochRequest,
-        OffsetForLeaderEpochResponse,
-    )
-    from kafka_sink.kafka.protocol.apis.produce import ProduceRequest, ProduceResponse
-    from kafka_sink.kafka.protocol.apis.topics import (
-        CreateTopicsRequest,
-        CreateTopicsResponse,
-        DescribeConfigsRequest,
-        DescribeConfigsResponse,
-        TopicConfigsRequest,
-        TopicConfigsResponse,
-    )
-    from kafka_sink.kafka.protocol.apis.transaction_state import (
-        DescribeProducersRequest,
-        DescribeProducersResponse,
-        DescribeTransactionsRequest,
-        DescribeTransactionsResponse,
-        ListTransactionsRequest,
-        ListTransactionsResponse,
-    )
-    from kafka_sink.kafka.protocol.apis.transactions import (
-        AddOffsetsToTxnRequest,
-        AddOffsetsToTxnResponse,
-        AddPartitionsToTxnRequest,
-        AddPartitionsToTxnResponse,
-        EndTxnRequest,
-        EndTxnResponse,
-        InitProducerIdRequest,
-        InitProducerIdResponse,
-        TxnOffsetCommitRequest,
-        TxnOffsetCommitResponse,
-        WriteTxnMarkersRequest,
-        WriteTxnMarkersResponse,
-    )
-
-    Request = (
-        ProduceRequest
-        | MetadataRequest
-        | InitProducerIdRequest
-        | ApiVersionsRequest
-        | SaslHandshakeRequest
-        | SaslAuthenticateRequest
-        | FindCoordinatorRequest
-        | AddPartitionsToTxnRequest
-        | AddOffsetsToTxnRequest
-        | EndTxnRequest
-        | WriteTxnMarkersRequest
-        | TxnOffsetCommitRequest
-        | OffsetCommitRequest
-        | ProgressCommitRequest
-        | OffsetFetchRequest
-        | DeleteGroupsRequest
-        | DescribeTransactionsRequest
-        | ListTransactionsRequest
-        | DescribeProducersRequest
-        | CreateTopicsRequest
-        | DescribeConfigsRequest
-        | TopicConfigsRequest
-        | DescribeGroupRequest
-        | FetchRequest
-        | SharedFetchRequest
-        | ListOffsetsRequest
-        | OffsetForLeaderEpochRequest
-    )
-    Response = (
-        ProduceResponse
-        | MetadataResponse
-        | InitProducerIdResponse
-        | ApiVersionsResponse
-        | SaslHandshakeResponse
-        | SaslAuthenticateResponse
-        | FindCoordinatorResponse
-        | AddPartitionsToTxnResponse
-        | AddOffsetsToTxnResponse
-        | EndTxnResponse
-        | WriteTxnMarkersResponse
-        | TxnOffsetCommitResponse
-        | OffsetCommitResponse
-        | ProgressCommitResponse
-        | OffsetFetchResponse
-        | DeleteGroupsResponse
-        | DescribeTransactionsResponse
-        | ListTransactionsResponse
-        | DescribeProducersResponse
-        | CreateTopicsResponse
-        | DescribeConfigsResponse
-        | TopicConfigsResponse
-        | DescribeGroupResponse
-        | FetchResponse
-        | SharedFetchResponse
-        | ListOffsetsResponse
-        | OffsetForLeaderEpochResponse
-    )
-else:
-    Request = Response = Any
-
 Buffer = bytes | memoryview
-
-
-def api_of(request: Request) -> Api:
-    """Return the row of the request's API."""
-    request_type: type = type(request)
-    return _api_of(request_type)
-
-
-@functools.cache
-def _api_of(request_type: type) -> Api:
-    rows = vars(sys.modules[request_type.__module__]).values()
-    return next(row for row in rows if isinstance(row, Api) and row.request_type is request_type)
 
 
 def select_version(request: Request, ranges: Mapping[int, tuple[int, int]]) -> int | None:
     """Return the highest version for `request` that is in the broker's `ranges`, or None."""
-    api = api_of(request)
-    lowest, highest = ranges.get(api.key, (0, -1))
-    our_lowest, our_highest = api.versions(request)
+    lowest, highest = ranges.get(request.api.key, (0, -1))
+    our_lowest, our_highest = request.versions()
     version = min(our_highest, highest)
     return version if version >= max(our_lowest, lowest) else None
 
@@ -191,18 +43,17 @@ _SPLICE_BYTES = 4096
 def encode_request(request: Request, *, version: int, correlation_id: int, client_id: str) -> list[Buffer]:
     """Return the whole frame, with its size in front. Large buffers of the request are not copied. They must not change
     until the request is answered or its connection is closed."""
-    api = api_of(request)
-    kio = _kio_module(api, version, "request")
-    message = api.to_kio(kio, version, request)
+    message = request.to_kio(_kio_module(request.api, version, "request"), version)
     message_type: type = type(message)
-    written: list[Buffer] = [_header(message_type, api.key, version, correlation_id, client_id)]
+    written: list[Buffer] = [_header(message_type, request.api.key, version, correlation_id, client_id)]
     _kio_writer(message_type)(SimpleNamespace(write=written.append), message)
     size = sum(map(len, written))
     return _join_small([size.to_bytes(4, "big"), *written])
 
 
 def _header(message_type: Any, key: int, version: int, correlation_id: int, client_id: str) -> bytes:
-    """Return the request header of version 1, or of version 2, which ends with tagged fields: none (KIP-482)."""
+    """Return the request header of version 1, or of version 2, which ends with tagged fields: none (KIP-482). kio takes
+    5 us for it, as long as for most requests."""
     name = client_id.encode()
     tags = b"\0" if message_type.__header_schema__.__flexible__ else b""
     return struct.pack(">hhih", key, version, correlation_id, len(name)) + name + tags
@@ -228,32 +79,36 @@ def decode_response(
 
     Raises ProtocolError, which names API and version, for anything that is not exactly such a response.
     """
-    api = api_of(request)
     try:
-        return _decoded(api, request, version, frame, Budget(api.most(request), is_late))
+        return _decoded(request, version, frame, Budget(request.most(), is_late))
     except ProtocolError as error:
-        raise ProtocolError(f"{api.name} version {version}: {error.detail}") from None
+        raise ProtocolError(f"{request.api.name} version {version}: {error.detail}") from None
 
 
-def _decoded(api: Api, request: Request, version: int, frame: bytes, budget: Budget) -> Response:
-    message_type = getattr(_kio_module(api, version, "response"), f"{api.name}Response")
+def _decoded(request: Request, version: int, frame: bytes, budget: Budget) -> Response:
+    api = request.api
+    message_type = _response_type(api, version)
     _, position = read_message(message_type.__header_schema__, frame, 0, budget)
     is_too_new = version == api.max_version and frame[position : position + 2] == _UNSUPPORTED_VERSION
     if isinstance(request, ApiVersionsRequest) and is_too_new:
         # Such a response has version 0, whatever was requested (KIP-511).
         version = 0
-        message_type = getattr(_kio_module(api, version, "response"), f"{api.name}Response")
+        message_type = _response_type(api, version)
     message, position = read_message(message_type, frame, position, budget)
     if version < api.client_throttles_from:
         message["throttle_time"] = 0
     if position != len(frame):
         raise ProtocolError(f"{len(frame) - position} bytes follow a {api.name} answer")
-    response: Response = api.from_message(request, message)
-    api.check(request, response)
+    response = request.response(message)
+    request.check(response)
     return response
 
 
 _UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+
+
+def _response_type(api: Api, version: int) -> Any:
+    return getattr(_kio_module(api, version, "response"), f"{api.name}Response")
 
 
 @functools.cache

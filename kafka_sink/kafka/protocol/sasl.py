@@ -14,11 +14,11 @@ Non-obvious:
 * A hostile broker may ask for many iterations to keep a client busy, or for few to learn its password. Both are limited
   before anything is computed. If a broker asks for more iterations than Kafka's own default limit, the caller gets a
   `Computation`. It runs this in parallel to its other connections, until its timeout.
+* A `SecurityContext` makes the tokens of Kerberos. It may ask a KDC and block, so each response of GSSAPI is a
+  `Computation`, too. Kafka has no security layer: TLS encrypts, or nothing does.
 
-GSSAPI is in `gssapi`.
-
-Source: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), RFC 7628 (OAUTHBEARER); KIP-84, KIP-255, KIP-342;
-org.apache.kafka.common.security.scram.internals.ScramSaslClient.
+Source: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), RFC 7628 (OAUTHBEARER), RFC 4752 (GSSAPI); KIP-84, KIP-255,
+KIP-342; org.apache.kafka.common.security.scram.internals.ScramSaslClient, com.sun.security.sasl.gsskerb.GssKrb5Client.
 """
 
 from __future__ import annotations
@@ -30,127 +30,11 @@ import hmac
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from kafka_sink.errors import SaslRefused
 from kafka_sink.errors.quoting import quoted
 
-# --- GSSAPI -----------------------------------------------------------------------------------------------------------
-# The SASL mechanism GSSAPI without a library: tokens of Kerberos in and out, then the offer of security layers.
-#
-#     step(b"") ── token ──> broker ── token ──> step(...)      until both sides are established
-#     broker's offer of layers ── unwrap, "none", wrap ──> broker
-#
-# A `SecurityContext` makes the tokens. It may ask a KDC and block, so each response is a computation, which runs beside
-# other connections. Kafka has no security layer: TLS encrypts, or nothing does.
-#
-# Source: RFC 4752; org.apache.kafka.common.security.authenticator.SaslClientAuthenticator, whose SaslClient is
-# com.sun.security.sasl.gsskerb.GssKrb5Client.
-
-NO_ANSWER_OF_KDC = "the KDC did not answer in time"
-# A broker's tokens have 100 to 200 bytes, an error about 500.
-MAX_TOKEN_BYTES = 64 * 1024
-# Kerberos takes two, with DCE style three.
-MAX_STEPS = 5
-_OFFER_BYTES = 4
-_NO_LAYER = 1
-# Layer, then the largest message that the client can read under a layer. No authorization identity follows: it is the
-# principal of the ticket, as Kafka's authorizers expect.
-_CHOICE = bytes([_NO_LAYER, 0, 0, 0])
-
-
-class SecurityContext(Protocol):
-    """One side of a GSS-API context (RFC 2743). Methods may block. They raise SaslRefused, also for a peer's wrong
-    bytes."""
-
-    def step(self, token: bytes) -> tuple[bytes, bool]:
-        """Take the peer's token (empty: the first step). Return the next token, maybe empty, and True if the context is
-        established."""
-
-    def unwrap(self, message: bytes) -> bytes:
-        """Return the content of a message, whose integrity is verified."""
-
-    def wrap(self, message: bytes) -> bytes: ...
-
-
-@dataclass(frozen=True, slots=True)
-class KerberosLogin:
-    """`name`: the principal, as messages may show it. `if_refused`: what to do if the broker refuses the ticket."""
-
-    name: str
-    context: SecurityContext = field(repr=False)
-    if_refused: str = ""
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        return ()
-
-
-class Gssapi:
-    """First token -> the broker's token -> (empty) -> the offer of layers -> the choice -> nothing more."""
-
-    def __init__(self, login: KerberosLogin) -> None:
-        self._login = login
-        self._steps = 0
-        self._is_established = False
-        self._has_chosen = False
-
-    def respond(self, challenge: bytes | None) -> Callable[[], bytes] | None:
-        received = challenge or b""
-        if len(received) > MAX_TOKEN_BYTES:
-            raise self._refused(f"it sends a token of {len(received)} bytes")
-        if self._has_chosen:
-            if received:
-                raise self._refused("it goes on after its last message")
-            return None
-        if self._is_established:
-            return lambda: self._choice(received)
-        if challenge is not None and not received:
-            raise self._refused("it sends no token before the exchange is complete")
-        if self._steps == MAX_STEPS:
-            raise self._refused(f"the exchange is not complete after {MAX_STEPS} tokens")
-        self._steps += 1
-        return lambda: self._token(received)
-
-    def _token(self, received: bytes) -> bytes:
-        token, self._is_established = self._login.context.step(received)
-        if not token and not self._is_established:
-            raise self._refused("the exchange is not complete, and no token is left to send")
-        return token
-
-    def _choice(self, received: bytes) -> bytes:
-        if not received:
-            raise self._refused("it sends no offer of security layers")
-        offer = self._login.context.unwrap(received)
-        if len(offer) != _OFFER_BYTES:
-            raise self._refused(f"its offer of security layers has {len(offer)} bytes")
-        if not offer[0] & _NO_LAYER:
-            raise self._refused(
-                "it requires integrity or confidentiality by SASL, which Kafka's clients do not have: use SASL_SSL"
-            )
-        chosen = self._login.context.wrap(_CHOICE)
-        self._has_chosen = True
-        return chosen
-
-    def _refused(self, what: str) -> SaslRefused:
-        reason = f"the peer breaks the exchange: {what}"
-        return SaslRefused(mechanism="GSSAPI", user=self._login.name, reason=reason)
-
-
-# --- sasl -------------------------------------------------------------------------------------------------------------
-
-# RFC 7677, section 4; Kafka's ScramMechanism has the same value.
-MIN_ITERATIONS = 4096
-# Takes one to two seconds on an idle core.
-MAX_ITERATIONS = 1_000_000
-# The most that Kafka uses for new credentials (ScramMechanism.MAX_ITERATIONS): 20 to 40 ms.
-MAX_ITERATIONS_AT_ONCE = 16_384
-TOO_SLOW = (
-    f"the password was not hashed in time, because the broker requires too many iterations of SCRAM: Kafka itself uses "
-    f"at most {MAX_ITERATIONS_AT_ONCE}"
-)
-# A broker's nonce and salt have about 30 bytes. The client keeps, hashes and compares a challenge, so it is limited.
-MAX_CHALLENGE_BYTES = 8 * 1024
 _MAX_REASON_CHARACTERS = 300
 
 Nonce = Callable[[], str]
@@ -189,6 +73,33 @@ class TokenLogin:
         return (self.token,)
 
 
+class SecurityContext(Protocol):
+    """One side of a GSS-API context (RFC 2743). Methods may block. They raise SaslRefused, also for a peer's wrong
+    bytes."""
+
+    def step(self, token: bytes) -> tuple[bytes, bool]:
+        """Take the peer's token (empty: the first step). Return the next token, maybe empty, and True if the context is
+        established."""
+
+    def unwrap(self, message: bytes) -> bytes:
+        """Return the content of a message, whose integrity is verified."""
+
+    def wrap(self, message: bytes) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class KerberosLogin:
+    """`name`: the principal, as messages may show it. `if_refused`: what to do if the broker refuses the ticket."""
+
+    name: str
+    context: SecurityContext = field(repr=False)
+    if_refused: str = ""
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return ()
+
+
 Login = PasswordLogin | TokenLogin | KerberosLogin
 
 
@@ -213,6 +124,18 @@ class _Plain:
 
 # --- SCRAM ------------------------------------------------------------------------------------------------------------
 
+# RFC 7677, section 4; Kafka's ScramMechanism has the same value.
+MIN_ITERATIONS = 4096
+# Takes one to two seconds on an idle core.
+MAX_ITERATIONS = 1_000_000
+# The most that Kafka uses for new credentials (ScramMechanism.MAX_ITERATIONS): 20 to 40 ms.
+MAX_ITERATIONS_AT_ONCE = 16_384
+TOO_SLOW = (
+    f"the password was not hashed in time, because the broker requires too many iterations of SCRAM: Kafka itself uses "
+    f"at most {MAX_ITERATIONS_AT_ONCE}"
+)
+# A broker's nonce and salt have about 30 bytes. The client keeps, hashes and compares a challenge, so it is limited.
+MAX_CHALLENGE_BYTES = 8 * 1024
 _SERVER_FIRST = re.compile(rb"r=([\x21-\x2b\x2d-\x7e]+),s=([A-Za-z0-9+/=]+),i=([0-9]{1,9})(?:,.*)?", re.DOTALL)
 _SERVER_FINAL = re.compile(rb"v=([A-Za-z0-9+/=]+)(?:,.*)?", re.DOTALL)
 # No channel binding ("n"), no other identity to act as.
@@ -316,40 +239,81 @@ class _OAuthBearer:
         return _SEPARATOR.encode() if challenge else None
 
 
+# --- GSSAPI -----------------------------------------------------------------------------------------------------------
+
+NO_ANSWER_OF_KDC = "the KDC did not answer in time"
+# A broker's tokens have 100 to 200 bytes, an error about 500.
+MAX_TOKEN_BYTES = 64 * 1024
+# Kerberos takes two, with DCE style three.
+MAX_STEPS = 5
+_OFFER_BYTES = 4
+_NO_LAYER = 1
+# Layer, then the largest message that the client can read under a layer. No authorization identity follows: it is the
+# principal of the ticket, as Kafka's authorizers expect.
+_CHOICE = bytes([_NO_LAYER, 0, 0, 0])
+
+
+class Gssapi:
+    """First token -> the broker's token -> ... -> (empty) -> the offer of layers -> the choice -> nothing more."""
+
+    def __init__(self, login: KerberosLogin) -> None:
+        self._login = login
+        self._steps = 0
+        self._is_established = False
+        self._has_chosen = False
+
+    def respond(self, challenge: bytes | None) -> Callable[[], bytes] | None:
+        received = challenge or b""
+        if len(received) > MAX_TOKEN_BYTES:
+            raise self._refused(f"it sends a token of {len(received)} bytes")
+        if self._has_chosen:
+            if received:
+                raise self._refused("it goes on after its last message")
+            return None
+        if self._is_established:
+            return lambda: self._choice(received)
+        if challenge is not None and not received:
+            raise self._refused("it sends no token before the exchange is complete")
+        if self._steps == MAX_STEPS:
+            raise self._refused(f"the exchange is not complete after {MAX_STEPS} tokens")
+        self._steps += 1
+        return lambda: self._token(received)
+
+    def _token(self, received: bytes) -> bytes:
+        token, self._is_established = self._login.context.step(received)
+        if not token and not self._is_established:
+            raise self._refused("the exchange is not complete, and no token is left to send")
+        return token
+
+    def _choice(self, received: bytes) -> bytes:
+        if not received:
+            raise self._refused("it sends no offer of security layers")
+        offer = self._login.context.unwrap(received)
+        if len(offer) != _OFFER_BYTES:
+            raise self._refused(f"its offer of security layers has {len(offer)} bytes")
+        if not offer[0] & _NO_LAYER:
+            raise self._refused(
+                "it requires integrity or confidentiality by SASL, which Kafka's clients do not have: use SASL_SSL"
+            )
+        chosen = self._login.context.wrap(_CHOICE)
+        self._has_chosen = True
+        return chosen
+
+    def _refused(self, what: str) -> SaslRefused:
+        reason = f"the peer breaks the exchange: {what}"
+        return SaslRefused(mechanism="GSSAPI", user=self._login.name, reason=reason)
+
+
 # --- the table --------------------------------------------------------------------------------------------------------
 
-
-def _plain(login: Login, nonce: Nonce) -> Exchange:
-    assert isinstance(login, PasswordLogin)
-    return _Plain(login)
-
-
-def _scram(mechanism: str, digest: str) -> Callable[[Login, Nonce], Exchange]:
-    def begin(login: Login, nonce: Nonce) -> Exchange:
-        assert isinstance(login, PasswordLogin)
-        return _Scram(mechanism, digest, login, nonce)
-
-    return begin
-
-
-def _oauthbearer(login: Login, nonce: Nonce) -> Exchange:
-    assert isinstance(login, TokenLogin)
-    return _OAuthBearer(login)
-
-
-def _gssapi(login: Login, nonce: Nonce) -> Exchange:
-    assert isinstance(login, KerberosLogin)
-    return Gssapi(login)
-
-
 # `nonce` returns printable ASCII without commas, unpredictable and different each time.
-MECHANISMS: Mapping[str, Callable[[Login, Nonce], Exchange]] = {
-    "PLAIN": _plain,
-    "SCRAM-SHA-256": _scram("SCRAM-SHA-256", "sha256"),
-    "SCRAM-SHA-512": _scram("SCRAM-SHA-512", "sha512"),
-    "OAUTHBEARER": _oauthbearer,
-    "GSSAPI": _gssapi,
-    "AWS_MSK_IAM": _oauthbearer,
+MECHANISMS: Mapping[str, Callable[[Any, Nonce], Exchange]] = {
+    "PLAIN": lambda login, nonce: _Plain(login),
+    "SCRAM-SHA-256": lambda login, nonce: _Scram("SCRAM-SHA-256", "sha256", login, nonce),
+    "SCRAM-SHA-512": lambda login, nonce: _Scram("SCRAM-SHA-512", "sha512", login, nonce),
+    "OAUTHBEARER": lambda login, nonce: _OAuthBearer(login),
+    "GSSAPI": lambda login, nonce: Gssapi(login),
+    "AWS_MSK_IAM": lambda login, nonce: _OAuthBearer(login),
 }
 # A mechanism of the options -> its name for brokers, where both differ.
 _NAME_FOR_BROKERS = {"AWS_MSK_IAM": "OAUTHBEARER"}

@@ -1,4 +1,4 @@
-"""A partition of a topic, by the topic's name."""
+"""A partition of a topic by the topic's name, and topic ids (KIP-516)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-# --- topic ids --------------------------------------------------------------------------------------------------------
-# Topic ids (KIP-516): a topic that is deleted and created again has the same name and another id.
-#
-# Brokers before Kafka 2.8 have no ids. While a cluster is upgraded from there, a topic gets an id, and a broker that is
-# not upgraded yet still names none. So an unknown id says nothing about the topic.
-
 Id = TypeVar("Id")
 
 
 def ids_differ(first: Id | None, second: Id | None) -> bool:
-    """Return True if both ids are known and differ: the second is of another topic."""
+    """Return True if both ids are known and differ: the topic was deleted and created again.
+
+    Brokers before Kafka 2.8 have no ids, also while a cluster is upgraded. So an unknown id says nothing about the
+    topic."""
     return first is not None and second is not None and first != second

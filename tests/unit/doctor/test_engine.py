@@ -32,10 +32,10 @@ from kafka_sink.doctor.writing import examine, look_at_hosts
 from kafka_sink.errors import BrokersUnreachable, TopicNotFound
 from kafka_sink.kafka.net.resolver import resolve
 from kafka_sink.kafka.net.transport import Address
+from kafka_sink.kafka.protocol.api import Request
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.apis.topics import CreateTopicsRequest, TopicConfigsRequest
 from kafka_sink.kafka.protocol.apis.transactions import InitProducerIdRequest
-from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.options.config import SinkConfig, given_options, sink_config
 from kafka_sink.options.reading import READING, ReadConfig, read_config
 from scripted_peers import Behaviour, advertises, peer, says_nothing, scripted

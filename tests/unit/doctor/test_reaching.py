@@ -21,10 +21,11 @@ from kafka_sink.kafka.auth.jaas import parse_jaas
 from kafka_sink.kafka.config import ProducerConfig, SecurityConfig
 from kafka_sink.kafka.net.transport import Address, TlsFailure
 from kafka_sink.kafka.protocol import connection, requests
+from kafka_sink.kafka.protocol.api import Request
 from kafka_sink.kafka.protocol.apis.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
 from kafka_sink.kafka.protocol.apis.transactions import InitProducerIdRequest
-from kafka_sink.kafka.protocol.requests import Buffer, Request
+from kafka_sink.kafka.protocol.requests import Buffer
 from kafka_sink.kafka.protocol.sasl import NO_ANSWER_OF_KDC
 from kafka_sink.options.config import sink_config
 from scripted_peers import (

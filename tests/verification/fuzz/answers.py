@@ -22,7 +22,7 @@ from kio.schema.errors import ErrorCode
 from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.new_topic import BROKERS_DEFAULT
 from kafka_sink.kafka.protocol.all_apis import APIS
-from kafka_sink.kafka.protocol.api import Api
+from kafka_sink.kafka.protocol.api import Api, Request
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, SharedFetchRequest
 from kafka_sink.kafka.protocol.apis.groups import (
     CoordinatorKind,
@@ -51,7 +51,6 @@ from kafka_sink.kafka.protocol.apis.transactions import (
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
 )
-from kafka_sink.kafka.protocol.requests import Request, api_of
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 Said = Mapping[str, Any]
@@ -71,10 +70,10 @@ class Exchange:
 
     @property
     def api(self) -> Api:
-        return api_of(self.request)
+        return self.request.api
 
     def versions(self) -> range:
-        lowest, highest = self.api.versions(self.request)
+        lowest, highest = self.request.versions()
         return range(lowest, highest + 1)
 
     def frames(self, version: int, correlation_id: int = 0) -> Iterator[bytes]:
@@ -89,8 +88,7 @@ def answer(request: Request, version: int, said: Said, correlation_id: int = 0) 
 
 def message(request: Request, version: int, said: Said) -> Any:
     """Return kio's entity."""
-    api = api_of(request)
-    return filled(response_type(api, version), said)
+    return filled(response_type(request.api, version), said)
 
 
 def frame(entity: Any, correlation_id: int = 0) -> bytes:

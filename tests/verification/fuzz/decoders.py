@@ -47,6 +47,7 @@ from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
 from kafka_sink.kafka.protocol import sasl
 from kafka_sink.kafka.protocol.all_apis import APIS
+from kafka_sink.kafka.protocol.api import Response
 from kafka_sink.kafka.protocol.apis.groups import OffsetFetchResponse
 from kafka_sink.kafka.protocol.apis.handshake import (
     ApiVersionsRequest,
@@ -63,7 +64,7 @@ from kafka_sink.kafka.protocol.apis.transaction_state import (
 )
 from kafka_sink.kafka.protocol.apis.transactions import EndTxnRequest, InitProducerIdRequest
 from kafka_sink.kafka.protocol.connection import Connection, State
-from kafka_sink.kafka.protocol.requests import Response, api_of, decode_response, encode_request, select_version
+from kafka_sink.kafka.protocol.requests import decode_response, encode_request, select_version
 from kafka_sink.kafka.protocol.sasl import (
     MAX_STEPS,
     MECHANISMS,
@@ -170,7 +171,7 @@ class ScriptedKerberos:
 def _most_own_requests(mechanism: str | None) -> int:
     """ApiVersions in each of its versions, SaslHandshake, two SaslAuthenticates and Metadata: only GSSAPI has more to
     say, whatever a broker says."""
-    versions = api_of(SOFTWARE).max_version + 1
+    versions = SOFTWARE.api.max_version + 1
     return versions + (3 + MAX_STEPS if mechanism == "GSSAPI" else 4)
 
 
@@ -262,7 +263,7 @@ def _stream_of_an_older_broker() -> Iterator[bytes]:
     ranges = [{"api_key": api.key, "min_version": 0, "max_version": api.min_version} for api in APIS]
     yield _framed(answer(SOFTWARE, 0, {"error_code": 35, "api_keys": []}))
     yield _framed(answer(SOFTWARE, 0, {"api_keys": ranges}, 1))
-    producer_id, metadata = (api_of(request).versions(request)[0] for request in ASKED)
+    producer_id, metadata = (request.versions()[0] for request in ASKED)
     yield from _answers(2, producer_id, metadata)
 
 

@@ -16,7 +16,7 @@ from fuzz.answers import EXCHANGES, ORDERS, Exchange, Said, answer, largest_arra
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.protocol import message_reader
-from kafka_sink.kafka.protocol.api import MAX_FRAME_BYTES
+from kafka_sink.kafka.protocol.api import MAX_FRAME_BYTES, Request
 from kafka_sink.kafka.protocol.apis.fetch import MAX_BATCH_BYTES, FetchRequest
 from kafka_sink.kafka.protocol.apis.handshake import ApiVersionsRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
@@ -24,7 +24,7 @@ from kafka_sink.kafka.protocol.apis.offsets import EARLIEST, LATEST, AskedOffset
 from kafka_sink.kafka.protocol.apis.topics import TopicConfigsRequest
 from kafka_sink.kafka.protocol.apis.transaction_state import DescribeTransactionsRequest
 from kafka_sink.kafka.protocol.connection import MAX_HANDSHAKE_FRAME_BYTES, Connection, State
-from kafka_sink.kafka.protocol.requests import Request, decode_response
+from kafka_sink.kafka.protocol.requests import decode_response
 
 FRAME_BYTES = 300_000
 FETCH = FetchRequest("orders", None, 2, 5, 7, IsolationLevel.READ_COMMITTED, 1_000, 1, 500)

@@ -38,9 +38,9 @@ from kafka_sink.kafka.producer.checks import TopicCheck
 from kafka_sink.kafka.producer.core import codec_of, wire
 from kafka_sink.kafka.producer.router import RoutedRows, Router
 from kafka_sink.kafka.producer.sequences import Sequences
+from kafka_sink.kafka.protocol.api import Request
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.kafka.protocol.topic_partition import ids_differ
 from kafka_sink.records.columns import RecordColumns
 from model.timeline import Timeline, Timer

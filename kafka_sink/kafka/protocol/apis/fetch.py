@@ -3,9 +3,7 @@
 There is no fetch session (KIP-227). It saves the names of partitions that are asked for again and again. A reader of
 ranges asks for a few partitions at a time, those that fill an answer.
 
-Version 11 is the first that names a rack (KIP-392); Kafka 2.3 has it. From 13 on, topics are named by id (KIP-516).
-
-Source: FetchRequest.json, FetchResponse.json; org.apache.kafka.common.requests.FetchRequest, FetchMetadata.
+Source: org.apache.kafka.common.requests.FetchRequest, FetchMetadata.
 """
 
 from __future__ import annotations
@@ -20,17 +18,33 @@ from typing import Any
 
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.config import IsolationLevel
-from kafka_sink.kafka.protocol.api import MOST_BROKERS, Api, Versions, check_answered, check_number, each_asked
+from kafka_sink.kafka.protocol.api import (
+    MOST_BROKERS,
+    Api,
+    Message,
+    Request,
+    Versions,
+    check_answered,
+    check_number,
+    each_asked,
+)
 from kafka_sink.records.record_batch import AbortedTransaction
 
-LOWEST_FETCH = 11
+# Version 11 is the first that names a rack (KIP-392); Kafka 2.3 has it.
+_FETCH = Api("Fetch", 1, 11, 18)
 # From this version on, topics are named by id (KIP-516).
 FETCH_BY_TOPIC_ID = 13
-HIGHEST_FETCH = 18
+# The largest record batch that a reader takes: an answer always has its first batch whole (KIP-74). As librdkafka's
+# receive.message.max.bytes, rounded up.
+MAX_BATCH_BYTES = 128 * 1024 * 1024
+# A transaction that ends among the records has a marker there, of 78 bytes. Others are open meanwhile.
+_MARKER_BYTES = 64
+_MOST_OPEN_TRANSACTIONS = 100_000
+_NOTHING = memoryview(b"")
 
 
 @dataclass(frozen=True, slots=True)
-class FetchRequest:
+class FetchRequest(Request):
     """Asks for the batches of `partition` from the one with `offset` on.
 
     `leader_epoch`: the newest epoch that the client knows, -1 for none. A broker with another one refuses (KIP-320).
@@ -38,6 +52,8 @@ class FetchRequest:
     `min_bytes`, `max_wait_ms`: the broker waits up to `max_wait_ms` for `min_bytes`.
     `rack_id`: the client's rack, empty for none. With it the leader may name a nearer replica.
     """
+
+    api = _FETCH
 
     topic: str
     topic_id: uuid.UUID | None
@@ -50,19 +66,94 @@ class FetchRequest:
     max_wait_ms: int
     rack_id: str = ""
 
+    def versions(self) -> Versions:
+        """A topic without an id can only be named."""
+        return _FETCH.min_version, _FETCH.max_version if self.topic_id else FETCH_BY_TOPIC_ID - 1
+
+    def to_kio(self, kio: Any, version: int) -> Any:
+        return self._as_shared.to_kio(kio, version)
+
+    def response(self, message: Message) -> FetchResponse:
+        return _of_parts((self,), message)[0]
+
+    def check(self, response: FetchResponse) -> None:
+        """Raise ProtocolError for records that nobody asked for: beside an error. And for offsets that no log has."""
+        if response.error_code and response.records:
+            raise ProtocolError(f"a Fetch answer with error {response.error_code} and {len(response.records)} bytes")
+        check_number("Fetch", "high watermark", response.high_watermark)
+        check_number("Fetch", "last stable offset", response.last_stable_offset)
+        check_number("Fetch", "log start offset", response.log_start_offset)
+        check_number("Fetch", "preferred read replica", response.preferred_read_replica)
+        for each in response.aborted_transactions:
+            check_number("Fetch", "an aborted transaction of producer id", each.producer_id, least=0)
+            check_number("Fetch", "an aborted transaction from offset", each.first_offset, least=0)
+
+    def most(self) -> Mapping[str, int]:
+        return self._as_shared.most()
+
+    def largest_frame(self) -> int:
+        return self._as_shared.largest_frame()
+
+    @property
+    def _as_shared(self) -> SharedFetchRequest:
+        return SharedFetchRequest((self,), self.max_bytes, self.max_wait_ms)
+
 
 @dataclass(frozen=True, slots=True)
-class SharedFetchRequest:
+class SharedFetchRequest(Request):
     """Asks for several partitions at once, of different numbers or topics, with one isolation level, rack and
     `min_bytes`. The broker takes batches in the order of `parts`: up to `max_bytes` together, and up to its own limit
     from each. The first batch of all comes whole (KIP-74)."""
+
+    api = _FETCH
 
     parts: tuple[FetchRequest, ...]
     max_bytes: int
     max_wait_ms: int
 
+    def versions(self) -> Versions:
+        return _FETCH.min_version, min(each.versions()[1] for each in self.parts)
 
-_NOTHING = memoryview(b"")
+    def to_kio(self, kio: Any, version: int) -> Any:
+        """Neighbours of one topic are put together. A topic may come twice, because the order of the parts counts."""
+        name = "topic_id" if version >= FETCH_BY_TOPIC_ID else "topic"
+        topics = []
+        for key, parts in itertools.groupby(self.parts, operator.attrgetter(name)):
+            partitions = tuple(
+                kio.FetchPartition(
+                    partition=each.partition,
+                    current_leader_epoch=each.leader_epoch,
+                    fetch_offset=each.offset,
+                    partition_max_bytes=each.max_bytes,
+                )
+                for each in parts
+            )
+            topics.append(kio.FetchTopic(**{name: key}, partitions=partitions))
+        first = self.parts[0]
+        return kio.FetchRequest(
+            max_wait=timedelta(milliseconds=self.max_wait_ms),
+            min_bytes=first.min_bytes,
+            max_bytes=self.max_bytes,
+            isolation_level=first.isolation_level.value,
+            topics=tuple(topics),
+            forgotten_topics_data=(),
+            rack_id=first.rack_id,
+        )
+
+    def response(self, message: Message) -> SharedFetchResponse:
+        return SharedFetchResponse(message["throttle_time"], tuple(_of_parts(self.parts, message)))
+
+    def check(self, response: SharedFetchResponse) -> None:
+        for asked, part in zip(self.parts, response.parts, strict=True):
+            asked.check(part)
+
+    def most(self) -> Mapping[str, int]:
+        asked = each_asked(len(self.parts), "responses", "partitions")
+        aborted = _MOST_OPEN_TRANSACTIONS + self.max_bytes // _MARKER_BYTES
+        return asked | each_asked(MOST_BROKERS, "node_endpoints") | {"aborted_transactions": aborted}
+
+    def largest_frame(self) -> int:
+        return MAX_BATCH_BYTES + self.max_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,55 +183,7 @@ class SharedFetchResponse:
     parts: tuple[FetchResponse, ...]
 
 
-def fetch_versions(request: FetchRequest) -> Versions:
-    """Return the versions for `request`. A topic without an id can only be named."""
-    return LOWEST_FETCH, HIGHEST_FETCH if request.topic_id else FETCH_BY_TOPIC_ID - 1
-
-
-def shared_fetch_versions(request: SharedFetchRequest) -> Versions:
-    return LOWEST_FETCH, min(fetch_versions(each)[1] for each in request.parts)
-
-
-def kio_fetch(kio: Any, version: int, request: FetchRequest) -> Any:
-    return kio_shared_fetch(kio, version, SharedFetchRequest((request,), request.max_bytes, request.max_wait_ms))
-
-
-def kio_shared_fetch(kio: Any, version: int, request: SharedFetchRequest) -> Any:
-    """Neighbours of one topic are put together. A topic may come twice, because the order of the parts counts."""
-    name = "topic_id" if version >= FETCH_BY_TOPIC_ID else "topic"
-    topics = []
-    for key, parts in itertools.groupby(request.parts, operator.attrgetter(name)):
-        partitions = tuple(
-            kio.FetchPartition(
-                partition=each.partition,
-                current_leader_epoch=each.leader_epoch,
-                fetch_offset=each.offset,
-                partition_max_bytes=each.max_bytes,
-            )
-            for each in parts
-        )
-        topics.append(kio.FetchTopic(**{name: key}, partitions=partitions))
-    first = request.parts[0]
-    return kio.FetchRequest(
-        max_wait=timedelta(milliseconds=request.max_wait_ms),
-        min_bytes=first.min_bytes,
-        max_bytes=request.max_bytes,
-        isolation_level=first.isolation_level.value,
-        topics=tuple(topics),
-        forgotten_topics_data=(),
-        rack_id=first.rack_id,
-    )
-
-
-def fetch_response(request: FetchRequest, message: Mapping[str, Any]) -> FetchResponse:
-    return _of_parts((request,), message)[0]
-
-
-def shared_fetch_response(request: SharedFetchRequest, message: Mapping[str, Any]) -> SharedFetchResponse:
-    return SharedFetchResponse(message["throttle_time"], tuple(_of_parts(request.parts, message)))
-
-
-def _of_parts(asked: Sequence[FetchRequest], message: Mapping[str, Any]) -> list[FetchResponse]:
+def _of_parts(asked: Sequence[FetchRequest], message: Message) -> list[FetchResponse]:
     throttle_time_ms, error_code = message["throttle_time"], message["error_code"]
     found = [(topic, partition) for topic in message["responses"] for partition in topic["partitions"]]
     if not found and (error_code or throttle_time_ms):
@@ -168,67 +211,3 @@ def _of_partition(throttle_time_ms: int, error_code: int, partition: Mapping[str
         preferred_read_replica=partition["preferred_read_replica"],
         records=_NOTHING if partition["records"] is None else partition["records"],
     )
-
-
-def check_fetch_response(request: FetchRequest, response: FetchResponse) -> None:
-    """Raise ProtocolError for records that nobody asked for: beside an error. And for offsets that no log has."""
-    if response.error_code and response.records:
-        raise ProtocolError(f"a Fetch answer with error {response.error_code} and {len(response.records)} bytes")
-    check_number("Fetch", "high watermark", response.high_watermark)
-    check_number("Fetch", "last stable offset", response.last_stable_offset)
-    check_number("Fetch", "log start offset", response.log_start_offset)
-    check_number("Fetch", "preferred read replica", response.preferred_read_replica)
-    for each in response.aborted_transactions:
-        check_number("Fetch", "an aborted transaction of producer id", each.producer_id, least=0)
-        check_number("Fetch", "an aborted transaction from offset", each.first_offset, least=0)
-
-
-def check_shared_fetch_response(request: SharedFetchRequest, response: SharedFetchResponse) -> None:
-    for asked, part in zip(request.parts, response.parts, strict=True):
-        check_fetch_response(asked, part)
-
-
-# The largest record batch that a reader takes: an answer always has its first batch whole (KIP-74). As librdkafka's
-# receive.message.max.bytes, rounded up.
-MAX_BATCH_BYTES = 128 * 1024 * 1024
-# A transaction that ends among the records has a marker there, of 78 bytes. Others are open meanwhile.
-_MARKER_BYTES = 64
-_MOST_OPEN_TRANSACTIONS = 100_000
-
-
-def fetch_most(request: FetchRequest | SharedFetchRequest) -> Mapping[str, int]:
-    aborted = _MOST_OPEN_TRANSACTIONS + request.max_bytes // _MARKER_BYTES
-    count = len(request.parts) if isinstance(request, SharedFetchRequest) else 1
-    return (
-        each_asked(count, "responses", "partitions")
-        | each_asked(MOST_BROKERS, "node_endpoints")
-        | {"aborted_transactions": aborted}
-    )
-
-
-API = Api(
-    "Fetch",
-    1,
-    LOWEST_FETCH,
-    HIGHEST_FETCH,
-    FetchRequest,
-    kio_fetch,
-    fetch_response,
-    check_fetch_response,
-    fetch_versions,
-    most=fetch_most,
-    largest_frame=lambda request: MAX_BATCH_BYTES + request.max_bytes,
-)
-SHARED_API = Api(
-    "Fetch",
-    1,
-    LOWEST_FETCH,
-    HIGHEST_FETCH,
-    SharedFetchRequest,
-    kio_shared_fetch,
-    shared_fetch_response,
-    check_shared_fetch_response,
-    shared_fetch_versions,
-    most=fetch_most,
-    largest_frame=lambda request: MAX_BATCH_BYTES + request.max_bytes,
-)

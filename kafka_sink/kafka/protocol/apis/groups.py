@@ -1,4 +1,4 @@
-"""Coordinators, and the offsets of consumer groups."""
+"""Coordinators, consumer groups, and their offsets. The groups have no members."""
 
 from __future__ import annotations
 
@@ -10,20 +10,26 @@ from typing import Any
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.protocol.api import (
     Api,
+    Message,
     PartitionResult,
+    Request,
     Versions,
     by_partition,
     by_topic,
     check_answered,
     check_number,
+    check_partitions,
     each_asked,
     only_partition,
+    partition_results,
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 # --- FindCoordinator --------------------------------------------------------------------------------------------------
-# The coordinators of transactional ids or groups (KIP-699).
+
+# From this version on, a request may have several keys (KIP-699).
+MANY_KEYS = 4
 
 
 class CoordinatorKind(enum.IntEnum):
@@ -34,11 +40,51 @@ class CoordinatorKind(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class FindCoordinatorRequest:
+class FindCoordinatorRequest(Request):
     """`keys`: group ids or transactional ids, each once."""
+
+    api = Api("FindCoordinator", 10, 1, 6, client_throttles_from=2)
 
     kind: CoordinatorKind
     keys: tuple[str, ...]
+
+    def versions(self) -> Versions:
+        return MANY_KEYS if len(self.keys) > 1 else self.api.min_version, self.api.max_version
+
+    def to_kio(self, kio: Any, version: int) -> Any:
+        if version < MANY_KEYS:
+            (key,) = self.keys
+            return kio.FindCoordinatorRequest(key_type=self.kind.value, key=key)
+        return kio.FindCoordinatorRequest(key_type=self.kind.value, coordinator_keys=self.keys)
+
+    def response(self, message: Message) -> FindCoordinatorResponse:
+        # A response with one coordinator does not name the key.
+        one = {"key": self.keys[0], **message}
+        return FindCoordinatorResponse(
+            throttle_time_ms=message["throttle_time"],
+            coordinators=tuple(
+                FoundCoordinator(
+                    key=found["key"],
+                    error_code=found["error_code"],
+                    error_message=found["error_message"],
+                    node_id=found["node_id"],
+                    host=found["host"],
+                    port=found["port"],
+                )
+                for found in message.get("coordinators", (one,))
+            ),
+        )
+
+    def check(self, response: FindCoordinatorResponse) -> None:
+        """Raise ProtocolError unless each key occurs once, with a broker or an error."""
+        check_answered("FindCoordinator", self.keys, (found.key for found in response.coordinators))
+        for found in response.coordinators:
+            possible = found.node_id >= 0 and found.host and 0 < found.port < 65536
+            if found.error_code == ErrorCode.NONE and not possible:
+                raise ProtocolError(f"a FindCoordinator answer with an impossible broker: {found}")
+
+    def most(self) -> Mapping[str, int]:
+        return each_asked(len(self.keys), "coordinators")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,80 +105,43 @@ class FindCoordinatorResponse:
     coordinators: tuple[FoundCoordinator, ...]
 
 
-# From this version on, a request may have several keys (KIP-699).
-MANY_KEYS = 4
-_LOWEST_COORDINATOR, _HIGHEST_COORDINATOR = 1, 6
-
-
-def find_coordinator_versions(request: FindCoordinatorRequest) -> Versions:
-    return MANY_KEYS if len(request.keys) > 1 else _LOWEST_COORDINATOR, _HIGHEST_COORDINATOR
-
-
-def kio_find_coordinator(kio: Any, version: int, request: FindCoordinatorRequest) -> Any:
-    if version < MANY_KEYS:
-        (key,) = request.keys
-        return kio.FindCoordinatorRequest(key_type=request.kind.value, key=key)
-    return kio.FindCoordinatorRequest(key_type=request.kind.value, coordinator_keys=request.keys)
-
-
-def find_coordinator_response(request: FindCoordinatorRequest, message: Mapping[str, Any]) -> FindCoordinatorResponse:
-    # A response with one coordinator does not name the key.
-    one = {"key": request.keys[0], **message}
-    return FindCoordinatorResponse(
-        throttle_time_ms=message["throttle_time"],
-        coordinators=tuple(
-            FoundCoordinator(
-                key=found["key"],
-                error_code=found["error_code"],
-                error_message=found["error_message"],
-                node_id=found["node_id"],
-                host=found["host"],
-                port=found["port"],
-            )
-            for found in message.get("coordinators", (one,))
-        ),
-    )
-
-
-def check_find_coordinator_response(request: FindCoordinatorRequest, response: FindCoordinatorResponse) -> None:
-    """Raise ProtocolError unless each key occurs once, with a broker or an error."""
-    check_answered("FindCoordinator", request.keys, (found.key for found in response.coordinators))
-    for found in response.coordinators:
-        possible = found.node_id >= 0 and found.host and 0 < found.port < 65536
-        if found.error_code == ErrorCode.NONE and not possible:
-            raise ProtocolError(f"a FindCoordinator answer with an impossible broker: {found}")
-
-
-FIND_COORDINATOR = Api(
-    "FindCoordinator",
-    10,
-    _LOWEST_COORDINATOR,
-    _HIGHEST_COORDINATOR,
-    FindCoordinatorRequest,
-    kio_find_coordinator,
-    find_coordinator_response,
-    check_find_coordinator_response,
-    find_coordinator_versions,
-    client_throttles_from=2,
-    most=lambda request: each_asked(len(request.keys), "coordinators"),
-)
-
-
 # --- OffsetCommit -----------------------------------------------------------------------------------------------------
-# Commits offsets of a group without members.
-#
-# Source: org.apache.kafka.clients.admin.internals.AlterConsumerGroupOffsetsHandler.
+
+# Before version 5 the request says for how long the offset is kept. From version 10 on it names topics by id.
+_OFFSET_COMMIT = Api("OffsetCommit", 8, 5, 9)
+
+
+def _of_no_member(kio: Any, group_id: str, topics: tuple[Any, ...]) -> Any:
+    """No member and no generation, as AlterConsumerGroupOffsetsHandler commits the offsets of a group."""
+    return kio.OffsetCommitRequest(group_id=group_id, generation_id_or_member_epoch=-1, member_id="", topics=topics)
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetCommitRequest:
-    """One offset with a metadata text, outside of any transaction. The group has no members."""
+class OffsetCommitRequest(Request):
+    """One offset with a metadata text, outside of any transaction."""
+
+    api = _OFFSET_COMMIT
 
     group_id: str
     topic: str
     partition: int
     offset: int
     metadata: str
+
+    def to_kio(self, kio: Any, version: int) -> Any:
+        partition = kio.OffsetCommitRequestPartition(
+            partition_index=self.partition, committed_offset=self.offset, committed_metadata=self.metadata
+        )
+        topic = kio.OffsetCommitRequestTopic(name=self.topic, partitions=(partition,))
+        return _of_no_member(kio, self.group_id, (topic,))
+
+    def response(self, message: Message) -> OffsetCommitResponse:
+        """Raise ProtocolError unless only the request's partition is answered, once."""
+        partition = only_partition("OffsetCommit", self.topic, self.partition, message["topics"])
+        return OffsetCommitResponse(throttle_time_ms=message["throttle_time"], error_code=partition["error_code"])
+
+    def most(self) -> Mapping[str, int]:
+        return each_asked(1, "topics", "partitions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,32 +150,43 @@ class OffsetCommitResponse:
     error_code: int
 
 
-def kio_offset_commit(kio: Any, version: int, request: OffsetCommitRequest) -> Any:
-    partition = kio.OffsetCommitRequestPartition(
-        partition_index=request.partition, committed_offset=request.offset, committed_metadata=request.metadata
-    )
-    return _of_no_member(
-        kio, request.group_id, (kio.OffsetCommitRequestTopic(name=request.topic, partitions=(partition,)),)
-    )
-
-
-def _of_no_member(kio: Any, group_id: str, topics: tuple[Any, ...]) -> Any:
-    """No member and no generation, as for a group whose offsets are committed manually."""
-    return kio.OffsetCommitRequest(group_id=group_id, generation_id_or_member_epoch=-1, member_id="", topics=topics)
-
-
-def offset_commit_response(request: OffsetCommitRequest, message: Mapping[str, Any]) -> OffsetCommitResponse:
-    """Raise ProtocolError unless only the request's partition is answered, once."""
-    partition = only_partition("OffsetCommit", request.topic, request.partition, message["topics"])
-    return OffsetCommitResponse(throttle_time_ms=message["throttle_time"], error_code=partition["error_code"])
-
-
 @dataclass(frozen=True, slots=True)
-class ProgressCommitRequest:
+class ProgressCommitRequest(Request):
     """How far a reader is in each partition: the offset of the next record."""
+
+    api = _OFFSET_COMMIT
 
     group_id: str
     offsets: Mapping[TopicPartition, int]
+
+    def to_kio(self, kio: Any, version: int) -> Any:
+        topics = tuple(
+            kio.OffsetCommitRequestTopic(
+                name=topic,
+                partitions=tuple(
+                    kio.OffsetCommitRequestPartition(
+                        partition_index=partition,
+                        committed_offset=self.offsets[TopicPartition(topic, partition)],
+                        committed_metadata="",
+                    )
+                    for partition in partitions
+                ),
+            )
+            for topic, partitions in by_topic(self.offsets).items()
+        )
+        return _of_no_member(kio, self.group_id, topics)
+
+    def response(self, message: Message) -> ProgressCommitResponse:
+        return ProgressCommitResponse(
+            throttle_time_ms=message["throttle_time"], results=partition_results(message["topics"])
+        )
+
+    def check(self, response: ProgressCommitResponse) -> None:
+        """Raise ProtocolError unless each partition of the request is answered once."""
+        check_partitions("OffsetCommit", self.offsets, response.results)
+
+    def most(self) -> Mapping[str, int]:
+        return each_asked(len(self.offsets), "topics", "partitions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,81 +197,74 @@ class ProgressCommitResponse:
     results: tuple[PartitionResult, ...]
 
 
-def kio_progress_commit(kio: Any, version: int, request: ProgressCommitRequest) -> Any:
-    topics = tuple(
-        kio.OffsetCommitRequestTopic(
-            name=topic,
-            partitions=tuple(
-                kio.OffsetCommitRequestPartition(
-                    partition_index=partition,
-                    committed_offset=request.offsets[TopicPartition(topic, partition)],
-                    committed_metadata="",
-                )
-                for partition in partitions
-            ),
-        )
-        for topic, partitions in by_topic(request.offsets).items()
-    )
-    return _of_no_member(kio, request.group_id, topics)
-
-
-def progress_commit_response(request: ProgressCommitRequest, message: Mapping[str, Any]) -> ProgressCommitResponse:
-    return ProgressCommitResponse(
-        throttle_time_ms=message["throttle_time"],
-        results=tuple(
-            PartitionResult(topic["name"], partition["partition_index"], partition["error_code"])
-            for topic in message["topics"]
-            for partition in topic["partitions"]
-        ),
-    )
-
-
-def check_progress_commit_response(request: ProgressCommitRequest, response: ProgressCommitResponse) -> None:
-    """Raise ProtocolError unless each partition of the request is answered once."""
-    answered = (TopicPartition(each.topic, each.partition) for each in response.results)
-    check_answered("OffsetCommit", request.offsets.keys(), answered)
-
-
-# Before version 5 the request says for how long the offset is kept. From version 10 on it names topics by id.
-_VERSIONS = (5, 9)
-OFFSET_COMMIT = Api(
-    "OffsetCommit",
-    8,
-    *_VERSIONS,
-    OffsetCommitRequest,
-    kio_offset_commit,
-    offset_commit_response,
-    most=lambda request: each_asked(1, "topics", "partitions"),
-)
-PROGRESS_API = Api(
-    "OffsetCommit",
-    8,
-    *_VERSIONS,
-    ProgressCommitRequest,
-    kio_progress_commit,
-    progress_commit_response,
-    check_progress_commit_response,
-    most=lambda request: each_asked(len(request.offsets), "topics", "partitions"),
-)
-
-
 # --- OffsetFetch ------------------------------------------------------------------------------------------------------
-# Offsets of many groups at once (KIP-447: require_stable; KIP-709).
+
+# The first version with `require_stable` (KIP-447), and the first that may ask for several groups (KIP-709).
+REQUIRES_STABLE, MANY_GROUPS = 7, 8
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetFetchRequest:
+class OffsetFetchRequest(Request):
     """The offsets of one partition in many groups, all of one coordinator.
 
     While a transaction on an offset is open, the answer is UNSTABLE_OFFSET_COMMIT (KIP-447). Without `require_stable`
     it is the last committed offset. `beside`: another partition, whose metadata text is returned as of the same moment.
     """
 
+    api = Api("OffsetFetch", 9, REQUIRES_STABLE, 9)
+
     group_ids: tuple[str, ...]
     topic: str
     partition: int
     require_stable: bool = True
     beside: int | None = None
+
+    @property
+    def _partitions(self) -> tuple[int, ...]:
+        return (self.partition,) if self.beside is None else (self.partition, self.beside)
+
+    def versions(self) -> Versions:
+        return MANY_GROUPS if len(self.group_ids) > 1 else REQUIRES_STABLE, self.api.max_version
+
+    def to_kio(self, kio: Any, version: int) -> Any:
+        if version < MANY_GROUPS:
+            (group_id,) = self.group_ids
+            topic = kio.OffsetFetchRequestTopic(name=self.topic, partition_indexes=self._partitions)
+            return kio.OffsetFetchRequest(group_id=group_id, topics=(topic,), require_stable=self.require_stable)
+        topics = (kio.OffsetFetchRequestTopics(name=self.topic, partition_indexes=self._partitions),)
+        return kio.OffsetFetchRequest(
+            groups=tuple(kio.OffsetFetchRequestGroup(group_id=group_id, topics=topics) for group_id in self.group_ids),
+            require_stable=self.require_stable,
+        )
+
+    def response(self, message: Message) -> OffsetFetchResponse:
+        """Raise ProtocolError unless a group without an error has each requested partition once."""
+        # A response of one group does not name it.
+        one = {"group_id": self.group_ids[0], **message}
+        return OffsetFetchResponse(
+            throttle_time_ms=message["throttle_time"],
+            groups=tuple(map(self._group_offset, message.get("groups", (one,)))),
+        )
+
+    def _group_offset(self, group: Message) -> GroupOffset:
+        group_id, error_code = group["group_id"], group["error_code"]
+        if error_code != ErrorCode.NONE:
+            return GroupOffset(group_id, error_code, -1, "")
+        found = by_partition("OffsetFetch", self.topic, self._partitions, group["topics"])
+        error_code = next((each["error_code"] for each in found.values() if each["error_code"]), ErrorCode.NONE)
+        partition = found[self.partition]
+        beside = "" if self.beside is None else found[self.beside]["metadata"] or ""
+        return GroupOffset(group_id, error_code, partition["committed_offset"], partition["metadata"] or "", beside)
+
+    def check(self, response: OffsetFetchResponse) -> None:
+        """Raise ProtocolError unless each group occurs once, with an offset or none."""
+        check_answered("OffsetFetch", self.group_ids, (group.group_id for group in response.groups))
+        for group in response.groups:
+            check_number("OffsetFetch", "offset", group.offset)
+
+    def most(self) -> Mapping[str, int]:
+        count = len(self.group_ids)
+        return each_asked(count, "groups") | each_asked(count * len(self._partitions), "topics", "partitions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,87 +285,37 @@ class OffsetFetchResponse:
     groups: tuple[GroupOffset, ...]
 
 
-# The first version with `require_stable` (KIP-447), and the first that may ask for several groups (KIP-709).
-REQUIRES_STABLE, MANY_GROUPS = 7, 8
-_HIGHEST_FETCH = 9
-
-
-def offset_fetch_versions(request: OffsetFetchRequest) -> Versions:
-    return MANY_GROUPS if len(request.group_ids) > 1 else REQUIRES_STABLE, _HIGHEST_FETCH
-
-
-def kio_offset_fetch(kio: Any, version: int, request: OffsetFetchRequest) -> Any:
-    if version < MANY_GROUPS:
-        (group_id,) = request.group_ids
-        topic = kio.OffsetFetchRequestTopic(name=request.topic, partition_indexes=_partitions(request))
-        return kio.OffsetFetchRequest(group_id=group_id, topics=(topic,), require_stable=request.require_stable)
-    topics = (kio.OffsetFetchRequestTopics(name=request.topic, partition_indexes=_partitions(request)),)
-    return kio.OffsetFetchRequest(
-        groups=tuple(kio.OffsetFetchRequestGroup(group_id=group_id, topics=topics) for group_id in request.group_ids),
-        require_stable=request.require_stable,
-    )
-
-
-def offset_fetch_response(request: OffsetFetchRequest, message: Mapping[str, Any]) -> OffsetFetchResponse:
-    """Raise ProtocolError unless a group without an error has each requested partition once."""
-    # A response of one group does not name it.
-    one = {"group_id": request.group_ids[0], **message}
-    return OffsetFetchResponse(
-        throttle_time_ms=message["throttle_time"],
-        groups=tuple(_group_offset(request, group) for group in message.get("groups", (one,))),
-    )
-
-
-def _group_offset(request: OffsetFetchRequest, group: Mapping[str, Any]) -> GroupOffset:
-    group_id, error_code = group["group_id"], group["error_code"]
-    if error_code != ErrorCode.NONE:
-        return GroupOffset(group_id, error_code, -1, "")
-    found = by_partition("OffsetFetch", request.topic, _partitions(request), group["topics"])
-    error_code = next((each["error_code"] for each in found.values() if each["error_code"]), ErrorCode.NONE)
-    partition = found[request.partition]
-    beside = "" if request.beside is None else found[request.beside]["metadata"] or ""
-    return GroupOffset(group_id, error_code, partition["committed_offset"], partition["metadata"] or "", beside)
-
-
-def _partitions(request: OffsetFetchRequest) -> tuple[int, ...]:
-    return (request.partition,) if request.beside is None else (request.partition, request.beside)
-
-
-def check_offset_fetch_response(request: OffsetFetchRequest, response: OffsetFetchResponse) -> None:
-    """Raise ProtocolError unless each group occurs once, with an offset or none."""
-    check_answered("OffsetFetch", request.group_ids, (group.group_id for group in response.groups))
-    for group in response.groups:
-        check_number("OffsetFetch", "offset", group.offset)
-
-
-def offset_fetch_most(request: OffsetFetchRequest) -> Mapping[str, int]:
-    count = len(request.group_ids)
-    return each_asked(count, "groups") | each_asked(count * len(_partitions(request)), "topics", "partitions")
-
-
-OFFSET_FETCH = Api(
-    "OffsetFetch",
-    9,
-    REQUIRES_STABLE,
-    _HIGHEST_FETCH,
-    OffsetFetchRequest,
-    kio_offset_fetch,
-    offset_fetch_response,
-    check_offset_fetch_response,
-    offset_fetch_versions,
-    most=offset_fetch_most,
-)
-
-
 # --- DescribeGroups ---------------------------------------------------------------------------------------------------
-# The operations that are allowed on a group (KIP-430).
+
+# `group.max.size` has no limit by default. An answer of 16 MiB has room for 100,000 members with 160 bytes each.
+_MOST_MEMBERS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeGroupRequest:
-    """Sent to the coordinator of the group, which need not exist. Changes nothing."""
+class DescribeGroupRequest(Request):
+    """Asks for the operations that are allowed on a group (KIP-430). Sent to its coordinator; it need not exist."""
+
+    # Version 3 is the first that reports operations. From 6 on (KIP-1043) a group that does not exist is an error.
+    api = Api("DescribeGroups", 15, 3, 5)
 
     group_id: str
+
+    def to_kio(self, kio: Any, version: int) -> Any:
+        return kio.DescribeGroupsRequest(groups=(self.group_id,), include_authorized_operations=True)
+
+    def response(self, message: Message) -> DescribeGroupResponse:
+        """Raise ProtocolError unless only the request's group is answered, once."""
+        groups = message["groups"]
+        if [group["group_id"] for group in groups] != [self.group_id]:
+            raise ProtocolError("a DescribeGroups answer for another group than asked")
+        return DescribeGroupResponse(
+            throttle_time_ms=message["throttle_time"],
+            error_code=groups[0]["error_code"],
+            authorized_operations=groups[0]["authorized_operations"],
+        )
+
+    def most(self) -> Mapping[str, int]:
+        return each_asked(1, "groups") | each_asked(_MOST_MEMBERS, "members")
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,48 +325,32 @@ class DescribeGroupResponse:
     authorized_operations: int
 
 
-def kio_describe_group(kio: Any, version: int, request: DescribeGroupRequest) -> Any:
-    return kio.DescribeGroupsRequest(groups=(request.group_id,), include_authorized_operations=True)
-
-
-def describe_group_response(request: DescribeGroupRequest, message: Mapping[str, Any]) -> DescribeGroupResponse:
-    """Raise ProtocolError unless only the request's group is answered, once."""
-    groups = message["groups"]
-    if [group["group_id"] for group in groups] != [request.group_id]:
-        raise ProtocolError("a DescribeGroups answer for another group than asked")
-    return DescribeGroupResponse(
-        throttle_time_ms=message["throttle_time"],
-        error_code=groups[0]["error_code"],
-        authorized_operations=groups[0]["authorized_operations"],
-    )
-
-
-# `group.max.size` has no limit by default. An answer of 16 MiB has room for 100,000 members with 160 bytes each.
-_MOST_MEMBERS = 100_000
-
-
-# Version 3 is the first that tells the operations.
-DESCRIBE_GROUPS = Api(
-    "DescribeGroups",
-    15,
-    3,
-    5,
-    DescribeGroupRequest,
-    kio_describe_group,
-    describe_group_response,
-    most=lambda request: each_asked(1, "groups") | each_asked(_MOST_MEMBERS, "members"),
-)
-
-
 # --- DeleteGroups -----------------------------------------------------------------------------------------------------
-# Deletes groups that are not needed any more.
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteGroupsRequest:
-    """Groups without members, all of one coordinator, with their offsets (KIP-229)."""
+class DeleteGroupsRequest(Request):
+    """Deletes groups, all of one coordinator, with their offsets (KIP-229)."""
+
+    api = Api("DeleteGroups", 42, 0, 2, client_throttles_from=1)
 
     group_ids: tuple[str, ...]
+
+    def to_kio(self, kio: Any, version: int) -> Any:
+        return kio.DeleteGroupsRequest(groups_names=self.group_ids)
+
+    def response(self, message: Message) -> DeleteGroupsResponse:
+        return DeleteGroupsResponse(
+            throttle_time_ms=message["throttle_time"],
+            groups=tuple(DeletedGroup(each["group_id"], each["error_code"]) for each in message["results"]),
+        )
+
+    def check(self, response: DeleteGroupsResponse) -> None:
+        """Raise ProtocolError unless each group occurs once."""
+        check_answered("DeleteGroups", self.group_ids, (group.group_id for group in response.groups))
+
+    def most(self) -> Mapping[str, int]:
+        return each_asked(len(self.group_ids), "results")
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,33 +363,3 @@ class DeletedGroup:
 class DeleteGroupsResponse:
     throttle_time_ms: int
     groups: tuple[DeletedGroup, ...]
-
-
-def kio_delete_groups(kio: Any, version: int, request: DeleteGroupsRequest) -> Any:
-    return kio.DeleteGroupsRequest(groups_names=request.group_ids)
-
-
-def delete_groups_response(request: DeleteGroupsRequest, message: Mapping[str, Any]) -> DeleteGroupsResponse:
-    return DeleteGroupsResponse(
-        throttle_time_ms=message["throttle_time"],
-        groups=tuple(DeletedGroup(each["group_id"], each["error_code"]) for each in message["results"]),
-    )
-
-
-def check_delete_groups_response(request: DeleteGroupsRequest, response: DeleteGroupsResponse) -> None:
-    """Raise ProtocolError unless each group occurs once."""
-    check_answered("DeleteGroups", request.group_ids, (group.group_id for group in response.groups))
-
-
-DELETE_GROUPS = Api(
-    "DeleteGroups",
-    42,
-    0,
-    2,
-    DeleteGroupsRequest,
-    kio_delete_groups,
-    delete_groups_response,
-    check_delete_groups_response,
-    client_throttles_from=1,
-    most=lambda request: each_asked(len(request.group_ids), "results"),
-)

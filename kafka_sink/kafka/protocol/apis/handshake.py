@@ -1,6 +1,4 @@
-"""What a connection exchanges before other requests: versions (KIP-35, KIP-511, KIP-584), then SASL (KIP-43, KIP-152,
-KIP-368).
-"""
+"""What a connection exchanges before other requests: ApiVersions, then SaslHandshake and SaslAuthenticate."""
 
 from __future__ import annotations
 
@@ -8,18 +6,38 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_sink.kafka.protocol.api import Api
+from kafka_sink.kafka.protocol.api import Api, Message, Request
 
-# --- ApiVersions ------------------------------------------------------------------------------------------------------
-# The versions that a broker speaks, and the features of its cluster (KIP-35, KIP-511, KIP-584).
+# The first version that names the client (KIP-511).
+NAMES_THE_CLIENT = 3
 
 
 @dataclass(frozen=True, slots=True)
-class ApiVersionsRequest:
-    """Name and version of the client, for the brokers' metrics: letters, digits, '.' and '-'. From version 3 on."""
+class ApiVersionsRequest(Request):
+    """Asks for the versions that a broker speaks (KIP-35), and the features of its cluster (KIP-584). Name and version
+    of the client are for the brokers' metrics: letters, digits, '.' and '-'."""
+
+    api = Api("ApiVersions", 18, 0, 3, client_throttles_from=2)
 
     client_software_name: str
     client_software_version: str
+
+    def to_kio(self, kio: Any, version: int) -> Any:
+        if version < NAMES_THE_CLIENT:
+            return kio.ApiVersionsRequest()
+        return kio.ApiVersionsRequest(
+            client_software_name=self.client_software_name, client_software_version=self.client_software_version
+        )
+
+    def response(self, message: Message) -> ApiVersionsResponse:
+        return ApiVersionsResponse(
+            throttle_time_ms=message["throttle_time"],
+            error_code=message["error_code"],
+            ranges={api["api_key"]: (api["min_version"], api["max_version"]) for api in message["api_keys"]},
+            finalized_features={
+                feature["name"]: feature["max_version_level"] for feature in message.get("finalized_features", ())
+            },
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,41 +50,19 @@ class ApiVersionsResponse:
     finalized_features: Mapping[str, int]
 
 
-# The first version that names the client (KIP-511).
-NAMES_THE_CLIENT = 3
-
-
-def kio_api_versions(kio: Any, version: int, request: ApiVersionsRequest) -> Any:
-    if version < NAMES_THE_CLIENT:
-        return kio.ApiVersionsRequest()
-    return kio.ApiVersionsRequest(
-        client_software_name=request.client_software_name, client_software_version=request.client_software_version
-    )
-
-
-def api_versions_response(request: ApiVersionsRequest, message: Mapping[str, Any]) -> ApiVersionsResponse:
-    return ApiVersionsResponse(
-        throttle_time_ms=message["throttle_time"],
-        error_code=message["error_code"],
-        ranges={api["api_key"]: (api["min_version"], api["max_version"]) for api in message["api_keys"]},
-        finalized_features={
-            feature["name"]: feature["max_version_level"] for feature in message.get("finalized_features", ())
-        },
-    )
-
-
-API_VERSIONS = Api(
-    "ApiVersions", 18, 0, 3, ApiVersionsRequest, kio_api_versions, api_versions_response, client_throttles_from=2
-)
-
-
-# --- SaslHandshake ----------------------------------------------------------------------------------------------------
-# The mechanisms that a broker offers (KIP-43).
-
-
 @dataclass(frozen=True, slots=True)
-class SaslHandshakeRequest:
+class SaslHandshakeRequest(Request):
+    """Chooses a mechanism (KIP-43)."""
+
+    api = Api("SaslHandshake", 17, 1, 1)
+
     mechanism: str
+
+    def to_kio(self, kio: Any, version: int) -> Any:
+        return kio.SaslHandshakeRequest(mechanism=self.mechanism)
+
+    def response(self, message: Message) -> SaslHandshakeResponse:
+        return SaslHandshakeResponse(message["error_code"], tuple(message["mechanisms"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +74,24 @@ class SaslHandshakeResponse:
     throttle_time_ms: int = 0
 
 
-def kio_sasl_handshake(kio: Any, version: int, request: SaslHandshakeRequest) -> Any:
-    return kio.SaslHandshakeRequest(mechanism=request.mechanism)
-
-
-def sasl_handshake_response(request: SaslHandshakeRequest, message: Mapping[str, Any]) -> SaslHandshakeResponse:
-    return SaslHandshakeResponse(message["error_code"], tuple(message["mechanisms"]))
-
-
-SASL_HANDSHAKE = Api("SaslHandshake", 17, 1, 1, SaslHandshakeRequest, kio_sasl_handshake, sasl_handshake_response)
-
-
-# --- SaslAuthenticate -------------------------------------------------------------------------------------------------
-# One message of a mechanism's exchange (KIP-152, KIP-368).
-
-
 @dataclass(frozen=True, slots=True)
-class SaslAuthenticateRequest:
+class SaslAuthenticateRequest(Request):
+    """One message of a mechanism's exchange (KIP-152)."""
+
+    api = Api("SaslAuthenticate", 36, 0, 2)
+
     auth_bytes: bytes = field(repr=False)
+
+    def to_kio(self, kio: Any, version: int) -> Any:
+        return kio.SaslAuthenticateRequest(auth_bytes=self.auth_bytes)
+
+    def response(self, message: Message) -> SaslAuthenticateResponse:
+        return SaslAuthenticateResponse(
+            error_code=message["error_code"],
+            error_message=message["error_message"],
+            auth_bytes=bytes(message["auth_bytes"]),
+            session_lifetime_ms=message.get("session_lifetime", 0),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,23 +104,3 @@ class SaslAuthenticateResponse:
     auth_bytes: bytes = field(repr=False)
     session_lifetime_ms: int
     throttle_time_ms: int = 0
-
-
-def kio_sasl_authenticate(kio: Any, version: int, request: SaslAuthenticateRequest) -> Any:
-    return kio.SaslAuthenticateRequest(auth_bytes=request.auth_bytes)
-
-
-def sasl_authenticate_response(
-    request: SaslAuthenticateRequest, message: Mapping[str, Any]
-) -> SaslAuthenticateResponse:
-    return SaslAuthenticateResponse(
-        error_code=message["error_code"],
-        error_message=message["error_message"],
-        auth_bytes=bytes(message["auth_bytes"]),
-        session_lifetime_ms=message.get("session_lifetime", 0),
-    )
-
-
-SASL_AUTHENTICATE = Api(
-    "SaslAuthenticate", 36, 0, 2, SaslAuthenticateRequest, kio_sasl_authenticate, sasl_authenticate_response
-)

@@ -14,21 +14,114 @@ from kafka_sink.kafka.protocol.api import (
     MOST_PARTITIONS_OF_A_TOPIC,
     NOT_TOLD,
     Api,
+    Message,
+    Request,
     check_number,
     check_topic_name,
     each_asked,
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
+# The first version in which the client decides whether a missing topic is created (KAFKA-5291).
+LOWEST_METADATA = 4
+HAS_AUTHORIZED_OPERATIONS, HAS_TOPIC_IDS = 8, 10
+_LAST_WITH_CLUSTER_OPERATIONS = 10  # KIP-700
+NO_LEADER_EPOCH = -1
+
 
 @dataclass(frozen=True, slots=True)
-class MetadataRequest:
+class MetadataRequest(Request):
     """`topics`: empty for the brokers only; None for every topic that the principal may describe. `describe`: also
     return replicas and the principal's allowed operations, which writes do not need."""
+
+    api = Api("Metadata", 3, LOWEST_METADATA, 13, client_throttles_from=6)
 
     topics: tuple[str, ...] | None
     allow_auto_topic_creation: bool
     describe: bool = False
+
+    def to_kio(self, kio: Any, version: int) -> Any:
+        of_topic = {"topic_id": None} if version >= HAS_TOPIC_IDS else {}
+        fields: dict[str, bool] = {}
+        if version >= HAS_AUTHORIZED_OPERATIONS:
+            fields["include_topic_authorized_operations"] = self.describe
+            if version <= _LAST_WITH_CLUSTER_OPERATIONS:
+                fields["include_cluster_authorized_operations"] = False
+        topics = self.topics
+        return kio.MetadataRequest(
+            topics=topics and tuple(kio.MetadataRequestTopic(name=name, **of_topic) for name in topics),
+            allow_auto_topic_creation=self.allow_auto_topic_creation,
+            **fields,
+        )
+
+    def response(self, message: Message) -> MetadataResponse:
+        return MetadataResponse(
+            throttle_time_ms=message["throttle_time"],
+            cluster_id=message["cluster_id"],
+            controller_id=message["controller_id"],
+            brokers=tuple(
+                Broker(node_id=broker["node_id"], host=broker["host"], port=broker["port"], rack=broker["rack"])
+                for broker in message["brokers"]
+            ),
+            topics=tuple(
+                TopicMetadata(
+                    error_code=topic["error_code"],
+                    name=topic["name"],
+                    topic_id=topic.get("topic_id"),
+                    partitions=tuple(
+                        PartitionMetadata(
+                            error_code=partition["error_code"],
+                            partition=partition["partition_index"],
+                            leader_id=partition["leader_id"],
+                            leader_epoch=partition.get("leader_epoch", NO_LEADER_EPOCH),
+                            replica_nodes=partition["replica_nodes"] if self.describe else (),
+                            isr_nodes=partition["isr_nodes"] if self.describe else (),
+                        )
+                        for partition in topic["partitions"]
+                    ),
+                    is_internal=topic["is_internal"],
+                    authorized_operations=(
+                        topic.get("topic_authorized_operations", NOT_TOLD) if self.describe else NOT_TOLD
+                    ),
+                )
+                for topic in message["topics"]
+            ),
+            error_code=message.get("error_code", ErrorCode.NONE.value),
+        )
+
+    def check(self, response: MetadataResponse) -> None:
+        """Raise ProtocolError unless each requested topic occurs once, with partitions 0..n-1 and valid addresses.
+
+        The partition count decides where keys go. So a response with a missing partition must not be taken for a topic
+        with fewer partitions.
+        """
+        answered = sorted(topic.name or "" for topic in response.topics)
+        if answered != sorted(set(answered if self.topics is None else self.topics)):
+            raise ProtocolError("a Metadata answer for other topics than asked")
+        check_number("Metadata", "controller", response.controller_id)
+        for topic in response.topics:
+            if self.topics is None:
+                check_topic_name("Metadata", topic.name)
+            for partition in topic.partitions:
+                check_number("Metadata", "leader", partition.leader_id)
+                check_number("Metadata", "leader epoch", partition.leader_epoch)
+                for node_id in partition.replica_nodes + partition.isr_nodes:
+                    check_number("Metadata", "replica", node_id)
+            if not topic.partitions and topic.error_code == ErrorCode.NONE:
+                raise ProtocolError(f"a Metadata answer without partitions for topic {topic.name!r}")
+            if sorted(partition.partition for partition in topic.partitions) != list(range(len(topic.partitions))):
+                raise ProtocolError(f"a Metadata answer with missing or repeated partitions of topic {topic.name!r}")
+        for broker in response.brokers:
+            if broker.node_id < 0 or not broker.host or not 0 < broker.port < 65536:
+                raise ProtocolError(f"a Metadata answer with an impossible broker: {broker}")
+
+    def most(self) -> Mapping[str, int]:
+        brokers = each_asked(MOST_BROKERS, "brokers")
+        if self.topics is None:
+            return brokers | each_asked(MOST_PARTITIONS, "partitions")
+        count = len(self.topics)
+        partitions = min(count * MOST_PARTITIONS_OF_A_TOPIC, MOST_PARTITIONS)
+        return brokers | each_asked(count, "topics") | each_asked(partitions, "partitions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +150,7 @@ class TopicMetadata:
     """`topic_id` is None for a topic that does not exist, and if the brokers have no topic ids (before Kafka 2.8, or
     version 10). Partitions 0..n-1 are all present, in any order.
     `is_internal`: a topic of Kafka's own, like __consumer_offsets.
-    `authorized_operations`: for `acl_operation.allows`, if the request has `describe`, from version 8 on."""
+    `authorized_operations`: for `api.allows`, if the request has `describe`, from version 8 on."""
 
     error_code: int
     name: str
@@ -77,114 +170,3 @@ class MetadataResponse:
     brokers: tuple[Broker, ...]
     topics: tuple[TopicMetadata, ...]
     error_code: int = 0
-
-
-# The first version in which the client decides whether a missing topic is created (KAFKA-5291).
-LOWEST_METADATA = 4
-HAS_AUTHORIZED_OPERATIONS, HAS_TOPIC_IDS = 8, 10
-_LAST_WITH_CLUSTER_OPERATIONS = 10  # KIP-700
-NO_LEADER_EPOCH = -1
-
-
-def kio_metadata(kio: Any, version: int, request: MetadataRequest) -> Any:
-    of_topic = {"topic_id": None} if version >= HAS_TOPIC_IDS else {}
-    fields: dict[str, bool] = {}
-    if version >= HAS_AUTHORIZED_OPERATIONS:
-        fields["include_topic_authorized_operations"] = request.describe
-        if version <= _LAST_WITH_CLUSTER_OPERATIONS:
-            fields["include_cluster_authorized_operations"] = False
-    topics = request.topics
-    return kio.MetadataRequest(
-        topics=topics and tuple(kio.MetadataRequestTopic(name=name, **of_topic) for name in topics),
-        allow_auto_topic_creation=request.allow_auto_topic_creation,
-        **fields,
-    )
-
-
-def metadata_response(request: MetadataRequest, message: Mapping[str, Any]) -> MetadataResponse:
-    return MetadataResponse(
-        throttle_time_ms=message["throttle_time"],
-        cluster_id=message["cluster_id"],
-        controller_id=message["controller_id"],
-        brokers=tuple(
-            Broker(node_id=broker["node_id"], host=broker["host"], port=broker["port"], rack=broker["rack"])
-            for broker in message["brokers"]
-        ),
-        topics=tuple(
-            TopicMetadata(
-                error_code=topic["error_code"],
-                name=topic["name"],
-                topic_id=topic.get("topic_id"),
-                partitions=tuple(
-                    PartitionMetadata(
-                        error_code=partition["error_code"],
-                        partition=partition["partition_index"],
-                        leader_id=partition["leader_id"],
-                        leader_epoch=partition.get("leader_epoch", NO_LEADER_EPOCH),
-                        **_replicas(request, partition),
-                    )
-                    for partition in topic["partitions"]
-                ),
-                is_internal=topic["is_internal"],
-                authorized_operations=(
-                    topic.get("topic_authorized_operations", NOT_TOLD) if request.describe else NOT_TOLD
-                ),
-            )
-            for topic in message["topics"]
-        ),
-        error_code=message.get("error_code", ErrorCode.NONE.value),
-    )
-
-
-def _replicas(request: MetadataRequest, partition: Mapping[str, Any]) -> Mapping[str, tuple[int, ...]]:
-    return {name: partition[name] for name in ("replica_nodes", "isr_nodes") if request.describe}
-
-
-def check_metadata_response(request: MetadataRequest, response: MetadataResponse) -> None:
-    """Raise ProtocolError unless each requested topic occurs once, with partitions 0..n-1 and valid addresses.
-
-    The partition count decides where keys go. So a response with a missing partition must not be taken for a topic with
-    fewer partitions.
-    """
-    answered = sorted(topic.name or "" for topic in response.topics)
-    if answered != sorted(set(answered if request.topics is None else request.topics)):
-        raise ProtocolError("a Metadata answer for other topics than asked")
-    check_number("Metadata", "controller", response.controller_id)
-    for topic in response.topics:
-        if request.topics is None:
-            check_topic_name("Metadata", topic.name)
-        for partition in topic.partitions:
-            check_number("Metadata", "leader", partition.leader_id)
-            check_number("Metadata", "leader epoch", partition.leader_epoch)
-            for node_id in partition.replica_nodes + partition.isr_nodes:
-                check_number("Metadata", "replica", node_id)
-        if not topic.partitions and topic.error_code == ErrorCode.NONE:
-            raise ProtocolError(f"a Metadata answer without partitions for topic {topic.name!r}")
-        if sorted(partition.partition for partition in topic.partitions) != list(range(len(topic.partitions))):
-            raise ProtocolError(f"a Metadata answer with missing or repeated partitions of topic {topic.name!r}")
-    for broker in response.brokers:
-        if broker.node_id < 0 or not broker.host or not 0 < broker.port < 65536:
-            raise ProtocolError(f"a Metadata answer with an impossible broker: {broker}")
-
-
-def metadata_most(request: MetadataRequest) -> Mapping[str, int]:
-    brokers = each_asked(MOST_BROKERS, "brokers")
-    if request.topics is None:
-        return brokers | each_asked(MOST_PARTITIONS, "partitions")
-    count = len(request.topics)
-    partitions = min(count * MOST_PARTITIONS_OF_A_TOPIC, MOST_PARTITIONS)
-    return brokers | each_asked(count, "topics") | each_asked(partitions, "partitions")
-
-
-API = Api(
-    "Metadata",
-    3,
-    LOWEST_METADATA,
-    13,
-    MetadataRequest,
-    kio_metadata,
-    metadata_response,
-    check_metadata_response,
-    client_throttles_from=6,
-    most=metadata_most,
-)

@@ -1,4 +1,4 @@
-"""CreateTopics, and DescribeConfigs: settings of brokers and of topics (KIP-226)."""
+"""CreateTopics, and DescribeConfigs: settings of brokers and of topics."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ from datetime import timedelta
 from typing import Any
 
 from kafka_sink.kafka.new_topic import BROKERS_DEFAULT
-from kafka_sink.kafka.protocol.api import Api, Versions, check_answered, each_asked
+from kafka_sink.kafka.protocol.api import Api, Message, Request, Versions, check_answered, each_asked
 
 # --- CreateTopics -----------------------------------------------------------------------------------------------------
-# Creates a topic, or checks if it could be created.
+
+# The first version in which brokers take their own defaults for the two counts (KIP-464, Kafka 2.4).
+HAS_DEFAULTS = 4
+# A broker names all settings of a new topic: 40 in Kafka 4.
+_MOST_CONFIGS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTopicsRequest:
-    """One topic. `partition_count`, `replication_factor`: at least 1, or BROKERS_DEFAULT. `timeout_ms`: how
-    long the broker waits for the creation. `validate_only`: only check. `settings`: (name, value) pairs."""
+class CreateTopicsRequest(Request):
+    """One topic. `partition_count`, `replication_factor`: at least 1, or BROKERS_DEFAULT. `timeout_ms`: how long the
+    broker waits for the creation. `validate_only`: only check if it could be created. `settings`: (name, value)."""
+
+    api = Api("CreateTopics", 19, 2, 7, client_throttles_from=3)
 
     topic: str
     partition_count: int
@@ -26,6 +32,35 @@ class CreateTopicsRequest:
     validate_only: bool = False
     replication_factor: int = BROKERS_DEFAULT
     settings: tuple[tuple[str, str], ...] = ()
+
+    def versions(self) -> Versions:
+        by_default = BROKERS_DEFAULT in (self.partition_count, self.replication_factor)
+        return HAS_DEFAULTS if by_default else self.api.min_version, self.api.max_version
+
+    def to_kio(self, kio: Any, version: int) -> Any:
+        topic = kio.CreatableTopic(
+            name=self.topic,
+            num_partitions=self.partition_count,
+            replication_factor=self.replication_factor,
+            assignments=(),
+            configs=tuple(kio.CreatableTopicConfig(name=name, value=value) for name, value in self.settings),
+        )
+        return kio.CreateTopicsRequest(
+            topics=(topic,), timeout=timedelta(milliseconds=self.timeout_ms), validate_only=self.validate_only
+        )
+
+    def response(self, message: Message) -> CreateTopicsResponse:
+        """Raise ProtocolError unless only the request's topic is answered, once."""
+        check_answered("CreateTopics", [self.topic], [topic["name"] for topic in message["topics"]])
+        (created,) = message["topics"]
+        return CreateTopicsResponse(
+            throttle_time_ms=message["throttle_time"],
+            error_code=created["error_code"],
+            error_message=created["error_message"],
+        )
+
+    def most(self) -> Mapping[str, int]:
+        return each_asked(1, "topics") | each_asked(_MOST_CONFIGS, "configs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,68 +70,40 @@ class CreateTopicsResponse:
     error_message: str | None
 
 
-_LOWEST, _HIGHEST = 2, 7
-# The first version in which brokers take their own defaults for the two counts (KIP-464, Kafka 2.4).
-HAS_DEFAULTS = 4
-
-
-def create_topics_versions(request: CreateTopicsRequest) -> Versions:
-    by_default = BROKERS_DEFAULT in (request.partition_count, request.replication_factor)
-    return HAS_DEFAULTS if by_default else _LOWEST, _HIGHEST
-
-
-def kio_create_topics(kio: Any, version: int, request: CreateTopicsRequest) -> Any:
-    topic = kio.CreatableTopic(
-        name=request.topic,
-        num_partitions=request.partition_count,
-        replication_factor=request.replication_factor,
-        assignments=(),
-        configs=tuple(kio.CreatableTopicConfig(name=name, value=value) for name, value in request.settings),
-    )
-    return kio.CreateTopicsRequest(
-        topics=(topic,), timeout=timedelta(milliseconds=request.timeout_ms), validate_only=request.validate_only
-    )
-
-
-def create_topics_response(request: CreateTopicsRequest, message: Mapping[str, Any]) -> CreateTopicsResponse:
-    """Raise ProtocolError unless only the request's topic is answered, once."""
-    check_answered("CreateTopics", [request.topic], [topic["name"] for topic in message["topics"]])
-    (created,) = message["topics"]
-    return CreateTopicsResponse(
-        throttle_time_ms=message["throttle_time"],
-        error_code=created["error_code"],
-        error_message=created["error_message"],
-    )
-
-
-# A broker names all settings of a new topic: 40 in Kafka 4.
-_MOST_CONFIGS = 1_000
-
-
-CREATE_TOPICS = Api(
-    "CreateTopics",
-    19,
-    _LOWEST,
-    _HIGHEST,
-    CreateTopicsRequest,
-    kio_create_topics,
-    create_topics_response,
-    versions_of=create_topics_versions,
-    client_throttles_from=3,
-    most=lambda request: each_asked(1, "topics") | each_asked(_MOST_CONFIGS, "configs"),
-)
-
-
 # --- DescribeConfigs --------------------------------------------------------------------------------------------------
-# Settings of a broker, and of topics (KIP-226).
+
+# Its answers are of KIP-226: with synonyms.
+_DESCRIBE_CONFIGS = Api("DescribeConfigs", 32, 1, 4, client_throttles_from=2)
+# ConfigResource.Type
+BROKER_RESOURCE, TOPIC_RESOURCE = 4, 2
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeConfigsRequest:
+class DescribeConfigsRequest(Request):
     """One setting of a broker. Must be sent to that broker, because no other knows the setting."""
+
+    api = _DESCRIBE_CONFIGS
 
     node_id: int
     name: str
+
+    def to_kio(self, kio: Any, version: int) -> Any:
+        resource = kio.DescribeConfigsResource(
+            resource_type=BROKER_RESOURCE, resource_name=str(self.node_id), configuration_keys=(self.name,)
+        )
+        return kio.DescribeConfigsRequest(resources=(resource,))
+
+    def response(self, message: Message) -> DescribeConfigsResponse:
+        """Raise ProtocolError unless only the request's broker is answered, once."""
+        results = message["results"]
+        check_answered("DescribeConfigs", [str(self.node_id)], [result["resource_name"] for result in results])
+        values = {config["name"]: config["value"] for config in results[0]["configs"]}
+        return DescribeConfigsResponse(
+            throttle_time_ms=message["throttle_time"], error_code=results[0]["error_code"], value=values.get(self.name)
+        )
+
+    def most(self) -> Mapping[str, int]:
+        return each_asked(1, "results", "configs", "synonyms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,37 +115,44 @@ class DescribeConfigsResponse:
     value: str | None
 
 
-# ConfigResource.Type.BROKER
-BROKER_RESOURCE = 4
-
-
-def kio_describe_configs(kio: Any, version: int, request: DescribeConfigsRequest) -> Any:
-    resource = kio.DescribeConfigsResource(
-        resource_type=BROKER_RESOURCE, resource_name=str(request.node_id), configuration_keys=(request.name,)
-    )
-    return kio.DescribeConfigsRequest(resources=(resource,))
-
-
-def describe_configs_response(request: DescribeConfigsRequest, message: Mapping[str, Any]) -> DescribeConfigsResponse:
-    """Raise ProtocolError unless only the request's broker is answered, once."""
-    results = message["results"]
-    check_answered("DescribeConfigs", [str(request.node_id)], [result["resource_name"] for result in results])
-    values = {config["name"]: config["value"] for config in results[0]["configs"]}
-    return DescribeConfigsResponse(
-        throttle_time_ms=message["throttle_time"], error_code=results[0]["error_code"], value=values.get(request.name)
-    )
-
-
-# ConfigResource.Type.TOPIC
-TOPIC_RESOURCE = 2
-
-
 @dataclass(frozen=True, slots=True)
-class TopicConfigsRequest:
+class TopicConfigsRequest(Request):
     """Sent to any broker, because all know. Requires the ACL TOPIC DESCRIBE_CONFIGS on each topic."""
+
+    api = _DESCRIBE_CONFIGS
 
     topics: tuple[str, ...]
     names: tuple[str, ...]
+
+    def to_kio(self, kio: Any, version: int) -> Any:
+        return kio.DescribeConfigsRequest(
+            resources=tuple(
+                kio.DescribeConfigsResource(
+                    resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=self.names
+                )
+                for topic in self.topics
+            )
+        )
+
+    def response(self, message: Message) -> TopicConfigsResponse:
+        """Raise ProtocolError unless each of the request's topics is answered once, and no other topic."""
+        results = message["results"]
+        check_answered("DescribeConfigs", self.topics, [result["resource_name"] for result in results])
+        return TopicConfigsResponse(
+            throttle_time_ms=message["throttle_time"],
+            topics=tuple(
+                TopicConfigs(
+                    topic=result["resource_name"],
+                    error_code=result["error_code"],
+                    values={each["name"]: each["value"] for each in result["configs"] if each["value"] is not None},
+                )
+                for result in results
+            ),
+        )
+
+    def most(self) -> Mapping[str, int]:
+        count = len(self.topics)
+        return each_asked(count, "results") | each_asked(count * len(self.names), "configs", "synonyms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,60 +174,3 @@ def number_in(value: str | None) -> int | None:
     """Return the number in a setting, or None if it is no number or exceeds 64 bits."""
     number = int(value) if value is not None and re.fullmatch(r"-?[0-9]{1,19}", value) else None
     return number if number is not None and -(2**63) <= number < 2**63 else None
-
-
-def kio_topic_configs(kio: Any, version: int, request: TopicConfigsRequest) -> Any:
-    return kio.DescribeConfigsRequest(
-        resources=tuple(
-            kio.DescribeConfigsResource(
-                resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=request.names
-            )
-            for topic in request.topics
-        )
-    )
-
-
-def topic_configs_response(request: TopicConfigsRequest, message: Mapping[str, Any]) -> TopicConfigsResponse:
-    """Raise ProtocolError unless each of the request's topics is answered once, and no other topic."""
-    results = message["results"]
-    check_answered("DescribeConfigs", request.topics, [result["resource_name"] for result in results])
-    return TopicConfigsResponse(
-        throttle_time_ms=message["throttle_time"],
-        topics=tuple(
-            TopicConfigs(
-                topic=result["resource_name"],
-                error_code=result["error_code"],
-                values={each["name"]: each["value"] for each in result["configs"] if each["value"] is not None},
-            )
-            for result in results
-        ),
-    )
-
-
-DESCRIBE_CONFIGS = Api(
-    "DescribeConfigs",
-    32,
-    1,
-    4,
-    DescribeConfigsRequest,
-    kio_describe_configs,
-    describe_configs_response,
-    client_throttles_from=2,
-    most=lambda request: each_asked(1, "results", "configs", "synonyms"),
-)
-
-
-TOPICS_API = Api(
-    "DescribeConfigs",
-    32,
-    1,
-    4,
-    TopicConfigsRequest,
-    kio_topic_configs,
-    topic_configs_response,
-    client_throttles_from=2,
-    most=lambda request: (
-        each_asked(len(request.topics), "results")
-        | each_asked(len(request.topics) * len(request.names), "configs", "synonyms")
-    ),
-)

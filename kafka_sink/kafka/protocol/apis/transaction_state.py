@@ -1,4 +1,4 @@
-"""The state of transactions (KIP-664): what coordinators and leaders know of them."""
+"""The state of transactions, as coordinators and leaders know it (KIP-664). Nothing here changes it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,67 @@ from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.protocol.api import (
     MOST_PARTITIONS,
     Api,
+    Message,
+    Request,
     by_topic,
     check_answered,
     check_number,
+    check_partitions,
     check_topic_name,
     each_asked,
 )
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 # --- DescribeTransactions ---------------------------------------------------------------------------------------------
-# State, ids and partitions of transactions (KIP-664).
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeTransactionsRequest:
-    """Transactional ids of one coordinator. Changes nothing."""
+class DescribeTransactionsRequest(Request):
+    """Transactional ids of one coordinator: their state, ids and partitions."""
+
+    api = Api("DescribeTransactions", 65, 0, 0)
 
     transactional_ids: tuple[str, ...]
+
+    def to_kio(self, kio: Any, version: int) -> Any:
+        return kio.DescribeTransactionsRequest(transactional_ids=self.transactional_ids)
+
+    def response(self, message: Message) -> DescribeTransactionsResponse:
+        return DescribeTransactionsResponse(
+            throttle_time_ms=message["throttle_time"],
+            transactions=tuple(
+                TransactionDescription(
+                    transactional_id=state["transactional_id"],
+                    error_code=state["error_code"],
+                    state=state["transaction_state"],
+                    timeout_ms=state["transaction_timeout"],
+                    start_time_ms=state["transaction_start_time"],
+                    producer_id=state["producer_id"],
+                    producer_epoch=state["producer_epoch"],
+                    partitions=tuple(
+                        TopicPartition(topic["topic"], partition)
+                        for topic in state["topics"]
+                        for partition in topic["partitions"]
+                    ),
+                )
+                for state in message["transaction_states"]
+            ),
+        )
+
+    def check(self, response: DescribeTransactionsResponse) -> None:
+        """Raise ProtocolError unless each transactional id occurs once, with ids and partitions that can be ones."""
+        answered = (transaction.transactional_id for transaction in response.transactions)
+        check_answered("DescribeTransactions", self.transactional_ids, answered)
+        for transaction in response.transactions:
+            check_number("DescribeTransactions", "producer id", transaction.producer_id)
+            check_number("DescribeTransactions", "producer epoch", transaction.producer_epoch)
+            for topic, partition in transaction.partitions:
+                check_topic_name("DescribeTransactions", topic)
+                check_number("DescribeTransactions", "partition", partition, least=0)
+
+    def most(self) -> Mapping[str, int]:
+        transactions = each_asked(len(self.transactional_ids), "transaction_states")
+        return transactions | each_asked(MOST_PARTITIONS, "topics", "partitions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,77 +95,53 @@ class DescribeTransactionsResponse:
     transactions: tuple[TransactionDescription, ...]
 
 
-def kio_describe_transactions(kio: Any, version: int, request: DescribeTransactionsRequest) -> Any:
-    return kio.DescribeTransactionsRequest(transactional_ids=request.transactional_ids)
-
-
-def describe_transactions_response(
-    request: DescribeTransactionsRequest, message: Mapping[str, Any]
-) -> DescribeTransactionsResponse:
-    return DescribeTransactionsResponse(
-        throttle_time_ms=message["throttle_time"],
-        transactions=tuple(
-            TransactionDescription(
-                transactional_id=state["transactional_id"],
-                error_code=state["error_code"],
-                state=state["transaction_state"],
-                timeout_ms=state["transaction_timeout"],
-                start_time_ms=state["transaction_start_time"],
-                producer_id=state["producer_id"],
-                producer_epoch=state["producer_epoch"],
-                partitions=tuple(
-                    TopicPartition(topic["topic"], partition)
-                    for topic in state["topics"]
-                    for partition in topic["partitions"]
-                ),
-            )
-            for state in message["transaction_states"]
-        ),
-    )
-
-
-def check_describe_transactions_response(
-    request: DescribeTransactionsRequest, response: DescribeTransactionsResponse
-) -> None:
-    """Raise ProtocolError unless each transactional id occurs once, with ids and partitions that can be ones."""
-    answered = (transaction.transactional_id for transaction in response.transactions)
-    check_answered("DescribeTransactions", request.transactional_ids, answered)
-    for transaction in response.transactions:
-        check_number("DescribeTransactions", "producer id", transaction.producer_id)
-        check_number("DescribeTransactions", "producer epoch", transaction.producer_epoch)
-        for topic, partition in transaction.partitions:
-            check_topic_name("DescribeTransactions", topic)
-            check_number("DescribeTransactions", "partition", partition, least=0)
-
-
-DESCRIBE_TRANSACTIONS = Api(
-    "DescribeTransactions",
-    65,
-    0,
-    0,
-    DescribeTransactionsRequest,
-    kio_describe_transactions,
-    describe_transactions_response,
-    check_describe_transactions_response,
-    most=lambda request: (
-        each_asked(len(request.transactional_ids), "transaction_states")
-        | each_asked(MOST_PARTITIONS, "topics", "partitions")
-    ),
-)
-
-
 # --- ListTransactions -------------------------------------------------------------------------------------------------
-# The transactions that a broker coordinates (KIP-664; filters: KIP-994, KIP-1152).
+
+# From this version on brokers filter by transactional id, with an RE2 expression for the whole id (KIP-1152).
+LIST_BY_PATTERN = 2
 
 
 @dataclass(frozen=True, slots=True)
-class ListTransactionsRequest:
+class ListTransactionsRequest(Request):
     """Lists transactions of one broker, open or not: of `producer_ids` (empty: all), in `states` (empty: any), with a
     transactional id that begins with `transactional_id_prefix`."""
+
+    api = Api("ListTransactions", 66, 0, 2)
 
     producer_ids: tuple[int, ...] = ()
     states: tuple[str, ...] = ()
     transactional_id_prefix: str = ""
+
+    def to_kio(self, kio: Any, version: int) -> Any:
+        prefix = self.transactional_id_prefix
+        by_pattern = version >= LIST_BY_PATTERN and prefix
+        # Any character may follow, also a line break.
+        pattern = {"transactional_id_pattern": re.escape(prefix) + "(?s:.*)"} if by_pattern else {}
+        return kio.ListTransactionsRequest(state_filters=self.states, producer_id_filters=self.producer_ids, **pattern)
+
+    def response(self, message: Message) -> ListTransactionsResponse:
+        return ListTransactionsResponse(
+            throttle_time_ms=message["throttle_time"],
+            error_code=message["error_code"],
+            transactions=tuple(
+                ListedTransaction(state["transactional_id"], state["producer_id"], state["transaction_state"])
+                for state in message["transaction_states"]
+                if state["transactional_id"].startswith(self.transactional_id_prefix)
+            ),
+        )
+
+    def check(self, response: ListTransactionsResponse) -> None:
+        """Raise ProtocolError if a transactional id occurs twice, or does not pass the filters."""
+        listed = [transaction.transactional_id for transaction in response.transactions]
+        check_answered("ListTransactions", set(listed), listed)
+        for transaction in response.transactions:
+            check_number("ListTransactions", "producer id", transaction.producer_id)
+            wanted_producer = not self.producer_ids or transaction.producer_id in self.producer_ids
+            if not wanted_producer or (self.states and transaction.state not in self.states):
+                raise ProtocolError(f"a ListTransactions answer with what was filtered out: {transaction}")
+
+    def most(self) -> Mapping[str, int]:
+        return each_asked(len(self.states), "unknown_state_filters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,67 +158,63 @@ class ListTransactionsResponse:
     transactions: tuple[ListedTransaction, ...]
 
 
-# From this version on brokers filter by transactional id, with an RE2 expression for the whole id (KIP-1152).
-LIST_BY_PATTERN = 2
-
-
-def kio_list_transactions(kio: Any, version: int, request: ListTransactionsRequest) -> Any:
-    prefix = request.transactional_id_prefix
-    by_pattern = version >= LIST_BY_PATTERN and prefix
-    # Any character may follow, also a line break.
-    pattern = {"transactional_id_pattern": re.escape(prefix) + "(?s:.*)"} if by_pattern else {}
-    return kio.ListTransactionsRequest(
-        state_filters=request.states, producer_id_filters=request.producer_ids, **pattern
-    )
-
-
-def list_transactions_response(
-    request: ListTransactionsRequest, message: Mapping[str, Any]
-) -> ListTransactionsResponse:
-    return ListTransactionsResponse(
-        throttle_time_ms=message["throttle_time"],
-        error_code=message["error_code"],
-        transactions=tuple(
-            ListedTransaction(state["transactional_id"], state["producer_id"], state["transaction_state"])
-            for state in message["transaction_states"]
-            if state["transactional_id"].startswith(request.transactional_id_prefix)
-        ),
-    )
-
-
-def check_list_transactions_response(request: ListTransactionsRequest, response: ListTransactionsResponse) -> None:
-    """Raise ProtocolError if a transactional id occurs twice, or does not pass the filters."""
-    listed = [transaction.transactional_id for transaction in response.transactions]
-    check_answered("ListTransactions", set(listed), listed)
-    for transaction in response.transactions:
-        check_number("ListTransactions", "producer id", transaction.producer_id)
-        wanted_producer = not request.producer_ids or transaction.producer_id in request.producer_ids
-        if not wanted_producer or (request.states and transaction.state not in request.states):
-            raise ProtocolError(f"a ListTransactions answer with what was filtered out: {transaction}")
-
-
-LIST_TRANSACTIONS = Api(
-    "ListTransactions",
-    66,
-    0,
-    2,
-    ListTransactionsRequest,
-    kio_list_transactions,
-    list_transactions_response,
-    check_list_transactions_response,
-    most=lambda request: each_asked(len(request.states), "unknown_state_filters"),
-)
-
-
 # --- DescribeProducers ------------------------------------------------------------------------------------------------
-# The producers and open transactions that a partition's leader knows (KIP-664).
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeProducersRequest:
+class DescribeProducersRequest(Request):
     """Sent to a broker that leads `partitions`. Asks for the producers that it remembers there."""
 
+    api = Api("DescribeProducers", 61, 0, 0)
+
     partitions: tuple[TopicPartition, ...]
+
+    def to_kio(self, kio: Any, version: int) -> Any:
+        return kio.DescribeProducersRequest(
+            topics=tuple(
+                kio.TopicRequest(name=topic, partition_indexes=numbers)
+                for topic, numbers in by_topic(self.partitions).items()
+            )
+        )
+
+    def response(self, message: Message) -> DescribeProducersResponse:
+        return DescribeProducersResponse(
+            throttle_time_ms=message["throttle_time"],
+            partitions=tuple(
+                ProducersOfPartition(
+                    topic=topic["name"],
+                    partition=partition["partition_index"],
+                    error_code=partition["error_code"],
+                    error_message=partition["error_message"],
+                    producers=tuple(
+                        ActiveProducer(
+                            producer_id=producer["producer_id"],
+                            producer_epoch=producer["producer_epoch"],
+                            current_txn_start_offset=producer["current_txn_start_offset"],
+                            coordinator_epoch=producer["coordinator_epoch"],
+                            last_sequence=producer["last_sequence"],
+                        )
+                        for producer in partition["active_producers"]
+                    ),
+                )
+                for topic in message["topics"]
+                for partition in topic["partitions"]
+            ),
+        )
+
+    def check(self, response: DescribeProducersResponse) -> None:
+        """Raise ProtocolError unless each partition occurs once, with ids, epochs and offsets that can be ones."""
+        check_partitions("DescribeProducers", self.partitions, response.partitions)
+        for found in response.partitions:
+            for producer in found.producers:
+                check_number("DescribeProducers", "producer id", producer.producer_id)
+                check_number("DescribeProducers", "producer epoch", producer.producer_epoch)
+                check_number("DescribeProducers", "start of a transaction", producer.current_txn_start_offset)
+                check_number("DescribeProducers", "coordinator epoch", producer.coordinator_epoch)
+                check_number("DescribeProducers", "last sequence", producer.last_sequence)
+
+    def most(self) -> Mapping[str, int]:
+        return each_asked(len(self.partitions), "topics", "partitions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,66 +243,3 @@ class ProducersOfPartition:
 class DescribeProducersResponse:
     throttle_time_ms: int
     partitions: tuple[ProducersOfPartition, ...]
-
-
-def kio_describe_producers(kio: Any, version: int, request: DescribeProducersRequest) -> Any:
-    return kio.DescribeProducersRequest(
-        topics=tuple(
-            kio.TopicRequest(name=topic, partition_indexes=numbers)
-            for topic, numbers in by_topic(request.partitions).items()
-        )
-    )
-
-
-def describe_producers_response(
-    request: DescribeProducersRequest, message: Mapping[str, Any]
-) -> DescribeProducersResponse:
-    return DescribeProducersResponse(
-        throttle_time_ms=message["throttle_time"],
-        partitions=tuple(
-            ProducersOfPartition(
-                topic=topic["name"],
-                partition=partition["partition_index"],
-                error_code=partition["error_code"],
-                error_message=partition["error_message"],
-                producers=tuple(
-                    ActiveProducer(
-                        producer_id=producer["producer_id"],
-                        producer_epoch=producer["producer_epoch"],
-                        current_txn_start_offset=producer["current_txn_start_offset"],
-                        coordinator_epoch=producer["coordinator_epoch"],
-                        last_sequence=producer["last_sequence"],
-                    )
-                    for producer in partition["active_producers"]
-                ),
-            )
-            for topic in message["topics"]
-            for partition in topic["partitions"]
-        ),
-    )
-
-
-def check_describe_producers_response(request: DescribeProducersRequest, response: DescribeProducersResponse) -> None:
-    """Raise ProtocolError unless each partition occurs once, with ids, epochs and offsets that can be ones."""
-    answered = ((found.topic, found.partition) for found in response.partitions)
-    check_answered("DescribeProducers", request.partitions, answered)
-    for found in response.partitions:
-        for producer in found.producers:
-            check_number("DescribeProducers", "producer id", producer.producer_id)
-            check_number("DescribeProducers", "producer epoch", producer.producer_epoch)
-            check_number("DescribeProducers", "start of a transaction", producer.current_txn_start_offset)
-            check_number("DescribeProducers", "coordinator epoch", producer.coordinator_epoch)
-            check_number("DescribeProducers", "last sequence", producer.last_sequence)
-
-
-DESCRIBE_PRODUCERS = Api(
-    "DescribeProducers",
-    61,
-    0,
-    0,
-    DescribeProducersRequest,
-    kio_describe_producers,
-    describe_producers_response,
-    check_describe_producers_response,
-    most=lambda request: each_asked(len(request.partitions), "topics", "partitions"),
-)

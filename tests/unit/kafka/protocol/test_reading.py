@@ -9,7 +9,8 @@ import pytest
 import apis
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.config import IsolationLevel
-from kafka_sink.kafka.protocol.requests import Request, decode_response, select_version
+from kafka_sink.kafka.protocol.api import Request
+from kafka_sink.kafka.protocol.requests import decode_response, select_version
 from kafka_sink.records.record_batch import AbortedTransaction
 from their_messages import answered, as_they_read, lacks, to_other_questions, written
 

@@ -12,8 +12,8 @@ import pytest
 import apis
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.protocol.all_apis import APIS
-from kafka_sink.kafka.protocol.api import NOT_TOLD
-from kafka_sink.kafka.protocol.requests import Request, api_of, decode_response, encode_request, select_version
+from kafka_sink.kafka.protocol.api import NOT_TOLD, Request
+from kafka_sink.kafka.protocol.requests import decode_response, encode_request, select_version
 from their_messages import answered, as_they_read, encoded, lacks, name_of, written
 
 ORDERS, CLICKS = uuid.UUID(int=7), uuid.UUID(int=8)
@@ -237,7 +237,7 @@ class TestOldVersions:
     (INIT_TXN, (0, 2), None),  # before KIP-360
 ], ids=name_of)  # fmt: skip
 def test_the_highest_version_in_common(request_: Request, theirs: tuple[int, int], version: int | None) -> None:
-    assert select_version(request_, {api_of(request_).key: theirs}) == version
+    assert select_version(request_, {request_.api.key: theirs}) == version
     assert select_version(request_, {}) is None, "an API that is not offered"
 
 

@@ -8,8 +8,8 @@ import pytest
 
 import apis
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.protocol.api import NOT_TOLD, AclOperation, allows
-from kafka_sink.kafka.protocol.requests import Request, api_of, select_version
+from kafka_sink.kafka.protocol.api import NOT_TOLD, AclOperation, Request, allows
+from kafka_sink.kafka.protocol.requests import select_version
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from their_messages import answered, as_they_read, lacks, name_of, to_other_questions
 
@@ -162,7 +162,7 @@ def test_another_client_reads_what_is_sent(request_: Request, versions: Any, exp
 def test_versions_of_a_transaction_are_those_of_its_protocol(
     request_: Request, theirs: tuple[int, int], version: int | None
 ) -> None:
-    assert select_version(request_, {api_of(request_).key: theirs}) == version
+    assert select_version(request_, {request_.api.key: theirs}) == version
 
 
 Codes = list[tuple[str, int, int]]
@@ -305,15 +305,15 @@ CHECKED = {"group_id": "orders.check", "error_code": 0, "authorized_operations":
 def test_an_answer_of_another_client_is_understood(request_: Request, fields: Any, said: tuple[Any, ...]) -> None:
     by_version = fields if callable(fields) else lambda version: fields
     throttled = {} if request_ is MARKERS else {"throttle_time_ms": 9}
-    lowest, highest = api_of(request_).versions(request_)
+    lowest, highest = request_.versions()
     for version in range(lowest, highest + 1):
         # Up to these versions the broker waits before it answers (KIP-219).
-        waits = version < api_of(request_).client_throttles_from
+        waits = version < request_.api.client_throttles_from
         answer = astuple(answered(request_, version, **throttled, **by_version(version)))
         assert answer == ((0, *said[1:]) if waits else said), version
     if request_ not in (LIST, DESCRIBE):
         for other in to_other_questions(by_version(highest)):
-            with pytest.raises(ProtocolError, match=api_of(request_).name):
+            with pytest.raises(ProtocolError, match=request_.api.name):
                 answered(request_, highest, **other)
 
 
@@ -346,7 +346,7 @@ def test_an_answer_of_another_client_is_understood(request_: Request, fields: An
     ),
 ], ids=name_of)  # fmt: skip
 def test_a_refused_answer_says_what_is_wrong_with_it(request_: Request, version: int, fields: Any, words: str) -> None:
-    with pytest.raises(ProtocolError, match=f"{api_of(request_).name} .*{words}"):
+    with pytest.raises(ProtocolError, match=f"{request_.api.name} .*{words}"):
         answered(request_, version, **fields)
 
 

@@ -15,7 +15,6 @@ from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataRes
 from kafka_sink.kafka.protocol.apis.offsets import ListOffsetsRequest
 from kafka_sink.kafka.protocol.apis.offsets import OffsetForLeaderEpochRequest as EpochRequest
 from kafka_sink.kafka.protocol.apis.offsets import OffsetForLeaderEpochResponse as EpochResponse
-from kafka_sink.kafka.protocol.requests import api_of
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.spark.reading import continuity
 from kafka_sink.spark.reading.positions import Positions
@@ -714,7 +713,7 @@ def test_brokers_that_lack_the_comparison_are_believed(cluster: Cluster) -> None
     speaks = cluster.kafka.spoken
 
     def spoken(request: Any) -> int | None:
-        return None if api_of(request).name == "OffsetForLeaderEpoch" else speaks(request)
+        return None if request.api.name == "OffsetForLeaderEpoch" else speaks(request)
 
     cluster.kafka.spoken = spoken
     cluster.elect(A0, epoch_end=7, latest=12)

@@ -352,7 +352,7 @@ PRODUCER: tuple[Mutant, ...] = (
            "tests/unit/kafka/protocol/test_requests.py::TestOldVersions::test_a_broker_without_topic_ids"),
     Mutant("a broker that names no version of ApiVersions is given up",
            "KIP-511: brokers before Kafka 2.4 answer with an error alone",
-           "$NAMED.ranges.get(api_of(self.$SOFTWARE).key, (0, 0))", "$NAMED.ranges[api_of(self.$SOFTWARE).key]",
+           "$NAMED.ranges.get(self.$SOFTWARE.api.key, (0, 0))", "$NAMED.ranges[self.$SOFTWARE.api.key]",
            f"{_CONNECTION}TestNegotiation::test_an_older_broker_is_asked_in_a_version_that_it_takes"),
     Mutant("a broker is asked again and again in a version of ApiVersions that it has refused",
            "KIP-511: the range in the answer", "max(0, min($HIGHEST, self.$NEGOTIATE_IN - 1))", "max(0, $HIGHEST)",

@@ -184,7 +184,7 @@ SECURITY: tuple[Mutant, ...] = (
            "if self.is_late():\n    raise $ERROR", "pass", f"{_ANSWERS}test_reading_an_answer_ends_at_its_deadline"),
     Mutant("hostile: the answer to any request may be as large as records",
            "docs/security.md: what an answer costs is bounded by what was asked",
-           "min(self.$MOST, api_of($ENTRY.request).largest_frame($ENTRY.request))", "self.$MOST",
+           "min(self.$MOST, $ENTRY.request.largest_frame())", "self.$MOST",
            f"{_ANSWERS}TestFrames::test_are_limited_by_the_request_that_waits"),
     Mutant("hostile: a throttle lasts for as long as a broker says", "docs/security.md: each step has one deadline",
            "min($TIME, MAX_THROTTLE_MS)", "$TIME",
