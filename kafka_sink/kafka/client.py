@@ -47,7 +47,7 @@ from kafka_sink.kafka.producer.core import wire
 from kafka_sink.kafka.producer.router import RoutedRows
 from kafka_sink.kafka.producer.throttling import RateLimit, Throttled
 from kafka_sink.kafka.producer.transaction_manager import Transaction
-from kafka_sink.kafka.protocol.client_response import ClientResponse
+from kafka_sink.kafka.protocol.api import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.waits import Outage, limit_text, time_of_day, without_throttles
 from kafka_sink.kafka.write import Write

@@ -42,7 +42,7 @@ from itertools import count
 from typing import Any
 
 from kafka_sink.kafka.network import LONGEST_POLL_MS, Network
-from kafka_sink.kafka.protocol.api import Request, Response
+from kafka_sink.kafka.protocol.api import ClientResponse, Request, Response
 from kafka_sink.kafka.protocol.apis.groups import (
     CoordinatorKind,
     DeleteGroupsRequest,
@@ -61,7 +61,6 @@ from kafka_sink.kafka.protocol.apis.transaction_state import (
     DescribeTransactionsResponse,
 )
 from kafka_sink.kafka.protocol.apis.transactions import AddPartitionsToTxnResponse, WriteTxnMarkersResponse
-from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
 from kafka_sink.kafka.waits import backoff_ms, without_throttles
 

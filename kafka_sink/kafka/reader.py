@@ -25,7 +25,7 @@ from kafka_sink.kafka.metadata import MAX_IDLE_MS, NO_LEADER, Metadata, Metadata
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.network import LONGEST_POLL_MS
-from kafka_sink.kafka.protocol.client_response import ClientResponse
+from kafka_sink.kafka.protocol.api import ClientResponse
 from kafka_sink.kafka.waits import Outage, time_of_day
 
 log = logging.getLogger("kafka_sink")

@@ -38,13 +38,12 @@ from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.coordinators import Next, next_after
 from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.producer.error_policy import Action, on_produce_error
-from kafka_sink.kafka.protocol.api import Request, Response
+from kafka_sink.kafka.protocol.api import ClientResponse, Request, Response
 from kafka_sink.kafka.protocol.apis.groups import OffsetFetchRequest, OffsetFetchResponse
 from kafka_sink.kafka.protocol.apis.offsets import LATEST
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest, ProduceResponse
 from kafka_sink.kafka.protocol.apis.transaction_state import DescribeTransactionsRequest, DescribeTransactionsResponse
 from kafka_sink.kafka.protocol.apis.transactions import AddPartitionsToTxnResponse
-from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.options.config import EXACTLY_ONCE, complete, given_options
 from kafka_sink.spark.exactly_once.plan import sink_of
 from kafka_sink.spark.writer import KafkaStreamWriter

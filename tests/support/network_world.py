@@ -16,10 +16,10 @@ from typing import Any
 from kafka_sink.kafka.metrics import Figures, Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
+from kafka_sink.kafka.protocol.api import ClientResponse
 from kafka_sink.kafka.protocol.apis.metadata import Broker
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.apis.transactions import InitProducerIdRequest
-from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.sasl import Authentication, PasswordLogin, authentication
 
 

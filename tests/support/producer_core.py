@@ -24,11 +24,10 @@ from kafka_sink.kafka.network import Network
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, PartitionOffsets
 from kafka_sink.kafka.producer.core import ProducerCore, codec_of, wire
 from kafka_sink.kafka.producer.router import RoutedRows
-from kafka_sink.kafka.protocol.api import Response
+from kafka_sink.kafka.protocol.api import ClientResponse, Response
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
 from kafka_sink.kafka.protocol.apis.transactions import InitProducerIdRequest
-from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.config import sink_config
 from kafka_sink.records.columns import RecordColumns

@@ -30,7 +30,7 @@ from kafka_sink.kafka.admin import client as admin
 from kafka_sink.kafka.admin import driver
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.producer.core import ProducerCore, wire
-from kafka_sink.kafka.protocol.client_response import ClientResponse
+from kafka_sink.kafka.protocol.api import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.needs import Guarantee
 from kafka_sink.kafka.waits import Contact

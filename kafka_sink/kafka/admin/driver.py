@@ -20,8 +20,7 @@ from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.connections import connect
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.network import LONGEST_POLL_MS, AdminNetwork, NetworkOver
-from kafka_sink.kafka.protocol.api import Request
-from kafka_sink.kafka.protocol.client_response import ClientResponse
+from kafka_sink.kafka.protocol.api import ClientResponse, Request
 from kafka_sink.kafka.protocol.needs import Guarantee
 from kafka_sink.kafka.waits import Contact
 

@@ -63,7 +63,7 @@ from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet, a
 from kafka_sink.kafka.consumer.gaps import Gaps
 from kafka_sink.kafka.metadata import NO_EPOCH, NO_LEADER, Metadata
 from kafka_sink.kafka.network import LONGEST_POLL_MS, Network
-from kafka_sink.kafka.protocol.api import Request
+from kafka_sink.kafka.protocol.api import ClientResponse, Request
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.apis.metadata import MetadataResponse
 from kafka_sink.kafka.protocol.apis.offsets import (
@@ -77,7 +77,6 @@ from kafka_sink.kafka.protocol.apis.offsets import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
-from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.waits import backoff_ms
 from kafka_sink.records.record_batch import first_offset, outline

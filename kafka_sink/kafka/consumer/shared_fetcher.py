@@ -29,11 +29,10 @@ from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet
 from kafka_sink.kafka.consumer.fetcher import Fetcher, FetchSettings, Wait
 from kafka_sink.kafka.metadata import Metadata
 from kafka_sink.kafka.network import LONGEST_POLL_MS, Network, NetworkOver
-from kafka_sink.kafka.protocol.api import Request
+from kafka_sink.kafka.protocol.api import ClientResponse, Request
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse, SharedFetchRequest, SharedFetchResponse
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
 from kafka_sink.kafka.protocol.apis.offsets import ListOffsetsRequest, OffsetForLeaderEpochRequest
-from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 

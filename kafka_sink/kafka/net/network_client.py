@@ -21,7 +21,7 @@ Non-obvious:
 * A client belongs to one cluster. Every connection asks for the cluster id before it carries a request, so no request
   reaches another cluster that has taken over an address. The client retries such an address, because a broker's address
   may be reused for a while. If the bootstrap servers lead to another cluster too, the cluster was replaced, which is a
-  `failure` (`cluster_identity.py`).
+  `failure` (`nodes.py`).
 * Errors are retried without limit. An error that no retry fixes (a certificate, a password) is stored in `failure`. The
   owner of the client checks `failure` and closes the client.
 * A session is authenticated again shortly before it expires (KIP-368), even if there is nothing to send. Requests in
@@ -53,8 +53,7 @@ from kafka_sink.errors import (
 from kafka_sink.errors.exhaustion import PATIENCE_MS, exhausted, is_exhaustion
 from kafka_sink.kafka.clock import started
 from kafka_sink.kafka.metrics import Metrics
-from kafka_sink.kafka.net.cluster_identity import ClusterIdentity
-from kafka_sink.kafka.net.nodes import Ending, Held, Node, Nodes, NodeState
+from kafka_sink.kafka.net.nodes import ClusterIdentity, Ending, Held, Node, Nodes, NodeState
 from kafka_sink.kafka.net.resolver import resolve as resolve_by_system
 from kafka_sink.kafka.net.transport import (
     Address,
@@ -67,11 +66,10 @@ from kafka_sink.kafka.net.transport import (
     TlsFailure,
     Transport,
 )
-from kafka_sink.kafka.protocol.api import MAX_FRAME_BYTES, Request
+from kafka_sink.kafka.protocol.api import MAX_FRAME_BYTES, ClientResponse, Request
 from kafka_sink.kafka.protocol.apis.handshake import ApiVersionsRequest
 from kafka_sink.kafka.protocol.apis.metadata import Broker
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
-from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.connection import Answer, Connection, State
 from kafka_sink.kafka.protocol.needs import Guarantee, lacking
 from kafka_sink.kafka.protocol.sasl import Authentication
@@ -86,7 +84,7 @@ Authenticate = Callable[[str], Authentication]
 # The part of a session's lifetime after which it is authenticated again, as in Java.
 _SESSION_FACTOR = (0.85, 0.95)
 # A throttle of at least this is logged, but not more often than once in this time.
-TOLD_THROTTLE_MS = 30_000
+LOGGED_THROTTLE_MS = 30_000
 # An attempt to connect that takes longer is not refused: the host may be slow, or away.
 _PROMPT_MS = 1_000
 # Brokers refuse a second authentication within 1 s (SaslServerAuthenticator.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS).
@@ -172,7 +170,7 @@ class NetworkClient:
         self._by_key: dict[int, Node] = {}
         # Returned by the next poll.
         self._responses: list[ClientResponse] = []
-        self._tell_throttle_ms = 0
+        self._next_throttle_log_ms = 0
         # Throttling by any node. Replaced as a whole, because other threads read it.
         self._held = Held()
 
@@ -216,11 +214,6 @@ class NetworkClient:
         """As `ready`, without connecting."""
         node = self._nodes.get(node_id)
         return node is not None and self._can_send(node, now_ms)
-
-    def connection_key(self, node_id: int) -> int | None:
-        """Return the number of the node's open connection, or None. No two connections have the same number."""
-        node = self._nodes.get(node_id)
-        return None if node is None or node.state is not NodeState.READY else node.key
 
     def is_down(self, node_id: int) -> bool:
         """Return True if the node is unknown, or is neither connected nor connecting."""
@@ -303,13 +296,12 @@ class NetworkClient:
 
     def contact(self, now_ms: int) -> Contact:
         """Return what the client knows of its servers now."""
-        is_connected = self._is_connected
         # A server that has answered once is no wrong address.
         endings = [] if self.handshakes else [_ending(node, now_ms) for node in self._nodes.bootstrap]
         return Contact(
             is_reached=self._was_reached,
             began_ms=self._began_ms,
-            away_since_ms=None if is_connected else self._away_since_ms,
+            away_since_ms=None if self._is_connected else self._away_since_ms,
             is_refused=bool(endings) and all(each is Ending.REFUSED for each in endings),
             is_unanswered=bool(endings) and all(each in (Ending.REFUSED, Ending.UNANSWERED) for each in endings),
         )
@@ -343,7 +335,8 @@ class NetworkClient:
         pending = _Pending(token, node_id, now_ms, self._failures)
         self._metrics.request_began()
         if connection.version_for(request) is None:
-            self._fail(node, Answer(pending, request, None), self._no_common_version(node, request), now_ms)
+            self._note(node, self._no_common_version(node, request))
+            self._respond(Answer(pending, request, None), self.last_error, now_ms)
             return
         node.used_ms = now_ms
         buffers = connection.send(request, pending, expect_response=expect_response)
@@ -438,7 +431,8 @@ class NetworkClient:
                 self._metrics.node_bytes_received(node.node_id, len(data))
                 self._on_bytes(node, data, now_ms)
             case Disconnected(reason=reason, tls=TlsFailure() as tls):
-                self._on_tls_failure(node, tls)
+                if tls.final:
+                    self._failed(TlsFailed(broker=str(node), step=tls.step, advice=tls.advice))
                 self._disconnect(node, reason, now_ms)
             case Disconnected(reason=reason, lacks=int() as code):
                 self._on_lack(code, now_ms)
@@ -561,10 +555,6 @@ class NetworkClient:
             case _:
                 self._disconnect(node, error.detail, now_ms, ending=ending)
 
-    def _on_tls_failure(self, node: Node, tls: TlsFailure) -> None:
-        if tls.final:
-            self._failed(TlsFailed(broker=str(node), step=tls.step, advice=tls.advice))
-
     def _on_lack(self, code: int | None, now_ms: int) -> None:
         """Note that a connection lacked files or memory. The process may free some, so it fails only after
         PATIENCE_MS."""
@@ -614,9 +604,9 @@ class NetworkClient:
         """Send the node nothing for the time that it gave, up to MAX_THROTTLE_MS."""
         for_ms = min(throttle_time_ms, MAX_THROTTLE_MS)
         node.throttle(now_ms + for_ms, now_ms)
-        if for_ms < TOLD_THROTTLE_MS or now_ms < self._tell_throttle_ms:
+        if for_ms < LOGGED_THROTTLE_MS or now_ms < self._next_throttle_log_ms:
             return
-        self._tell_throttle_ms = now_ms + TOLD_THROTTLE_MS
+        self._next_throttle_log_ms = now_ms + LOGGED_THROTTLE_MS
         log.warning(
             "%s throttles this client for %s s, by a quota of its user or of client id %r; the client sends it nothing "
             "for %s s. Limits of time count a tenth of that. If no quota explains the time, check what answers at this "
@@ -738,10 +728,6 @@ class NetworkClient:
         self._hold(now_ms)
         self._nodes.forget_if_gone(node)
         return connection.close()
-
-    def _fail(self, node: Node, answer: Answer, reason: str, now_ms: int) -> None:
-        self._note(node, reason)
-        self._respond(answer, self.last_error, now_ms)
 
     def _note(self, node: Node, reason: str) -> None:
         self.last_error = f"{node}: {reason}"

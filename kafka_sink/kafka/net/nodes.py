@@ -1,4 +1,4 @@
-"""Brokers as a client sees them: the state of each, and all by id.
+"""Brokers as a client sees them: the state of each, all by id, and which cluster they belong to.
 
     DISCONNECTED ── connecting ──> CONNECTING ── connected ──> NEGOTIATING ── ready ──> READY
          └──────────────── disconnected, after a backoff that grows until READY ──────────┘
@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from kafka_sink.errors import ClusterChanged
 from kafka_sink.errors.quoting import MAX_HOST_CHARACTERS, quoted
 from kafka_sink.kafka.net.transport import Address
 from kafka_sink.kafka.protocol.apis.metadata import Broker
@@ -31,15 +32,15 @@ Server = tuple[str, int]
 class Held:
     """How long one broker, or several at once, have throttled the client, and when the throttle ends.
 
-    `told_ms`: total of all throttles, including the rest of the current one.
+    `total_ms`: of all throttles, including the rest of the current one.
     """
 
     until_ms: int = 0
-    told_ms: int = 0
+    total_ms: int = 0
 
     def passed_ms(self, now_ms: int) -> int:
         """Return the throttled time until `now_ms`. Never falls while `now_ms` grows."""
-        return self.told_ms - max(0, self.until_ms - now_ms)
+        return self.total_ms - max(0, self.until_ms - now_ms)
 
     def ending_at(self, until_ms: int, now_ms: int) -> Held:
         """Return a copy with the same past and another end."""
@@ -182,20 +183,20 @@ class Node:
 
 
 # --- all nodes --------------------------------------------------------------------------------------------------------
-# The nodes of a client by id: the brokers of its cluster, and the bootstrap servers.
-#
-#     bootstrap server -1, boot:9092 ── a response names broker 7, boot:9092 ──> broker 7, which -1 also leads to
-#                                    <── broker 7 has moved, or is gone ───────
-#
-# A bootstrap server whose host and port are a broker's is that broker: one node with two ids. So the broker takes over
-# the connection, with the requests in flight, the session and the throttle, and an attempt to connect with its backoff.
-# Addresses compare as text: two names of one host are two nodes.
-#
-# Pure. Source: librdkafka 2.3 (rd_kafka_broker_update) and kafkajs (BrokerPool.refreshMetadata) do the same.
 
 
 class Nodes:
-    """Either id of a node that has two leads to it. Iteration yields each node once."""
+    """The nodes of a client by id: the brokers of its cluster, and the bootstrap servers. Iteration yields each once.
+
+        bootstrap server -1, boot:9092 ── a response names broker 7, boot:9092 ──> broker 7, which -1 also leads to
+                                       <── broker 7 has moved, or is gone ───────
+
+    A bootstrap server whose host and port are a broker's is that broker: one node with two ids. So the broker takes
+    over the connection, with the requests in flight, the session and the throttle, and an attempt to connect with its
+    backoff. Addresses compare as text: two names of one host are two nodes.
+
+    librdkafka 2.3 (rd_kafka_broker_update) and kafkajs (BrokerPool.refreshMetadata) do the same.
+    """
 
     def __init__(self, bootstrap_servers: Iterable[Server]) -> None:
         # Negative ids, as in Java, because no broker has one.
@@ -295,3 +296,69 @@ class Nodes:
 
 def _server(broker: Broker) -> Server:
     return broker.host, broker.port
+
+
+# --- which cluster ----------------------------------------------------------------------------------------------------
+
+
+class ClusterIdentity:
+    """Which cluster a client belongs to, and when another cluster has replaced it.
+
+    Every connection names its cluster before it carries a request. A connection to another cluster has failed, as any
+    other may fail: a container or a cloud gives an address to somebody else. Only bootstrap servers can show that the
+    cluster was replaced, because the user chose their addresses. It was replaced if one of them leads to another
+    cluster while no connection is open, and after that every other one was tried in vain.
+
+    An address that leads elsewhere puts the list of brokers in doubt. Bootstrap servers are then asked first, until
+    another list comes or a broker is connected.
+    """
+
+    def __init__(self, cluster_id: str | None, bootstrap_servers: Iterable[Server]) -> None:
+        """`cluster_id`: None for that of the first broker that names one."""
+        self.cluster_id = cluster_id
+        self._bootstrap_servers = frozenset(bootstrap_servers)
+        # An address led elsewhere since the last list of brokers.
+        self._is_in_doubt = False
+        # Since the last open connection: the first bootstrap server that led elsewhere.
+        self._elsewhere: ClusterChanged | None = None
+        # The bootstrap servers that were tried in vain since either began.
+        self._tried: set[Server] = set()
+
+    def is_ours(self, found: str | None) -> bool:
+        """Return True if a connection leads to this client's cluster, or to a broker that does not know its cluster."""
+        if self.cluster_id is None:
+            self.cluster_id = found
+        return found is None or found == self.cluster_id
+
+    def connected(self, server: Server) -> None:
+        """Note that a connection to this cluster is open."""
+        self._elsewhere = None
+        self._tried.clear()
+        if server not in self._bootstrap_servers:
+            self._is_in_doubt = False
+
+    def brokers_listed(self) -> None:
+        """Note that there is a new list of brokers."""
+        self._is_in_doubt = False
+
+    def failed(self, server: Server, elsewhere: ClusterChanged | None, *, is_last: bool) -> ClusterChanged | None:
+        """Note a connection, or an attempt to connect, that failed, so that none is open. Return the error if the
+        cluster was replaced.
+
+        `elsewhere`: it led to another cluster.
+        `is_last`: no address that the server's name resolved to is left to try.
+        """
+        is_bootstrap = server in self._bootstrap_servers
+        if elsewhere is not None and not self._is_in_doubt:
+            self._is_in_doubt = True
+            self._tried.clear()
+        if elsewhere is not None and is_bootstrap and self._elsewhere is None:
+            self._elsewhere = elsewhere
+            self._tried.clear()
+        if is_bootstrap and is_last:
+            self._tried.add(server)
+        return self._elsewhere if self._tried == self._bootstrap_servers else None
+
+    def is_to_be_asked(self, server: Server) -> bool:
+        """Return True if the list of brokers is in doubt, and this bootstrap server was not tried in vain."""
+        return self._is_in_doubt and server not in self._tried

@@ -66,6 +66,7 @@ from kafka_sink.kafka.producer.transaction_manager import (
     is_of_transaction,
     transaction_refused,
 )
+from kafka_sink.kafka.protocol.api import ClientResponse
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
 from kafka_sink.kafka.protocol.apis.produce import (
     UNKNOWN_OFFSET,
@@ -75,7 +76,6 @@ from kafka_sink.kafka.protocol.apis.produce import (
     ProduceResult,
 )
 from kafka_sink.kafka.protocol.apis.transactions import InitProducerIdRequest, InitProducerIdResponse
-from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition, ids_differ
 from kafka_sink.kafka.waits import THROTTLED_LIMITS, backoff_ms

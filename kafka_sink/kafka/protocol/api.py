@@ -1,4 +1,4 @@
-"""What all APIs share: the base of their requests, and the checks of a response against its request."""
+"""What all APIs share: the base of their requests, the limits of an answer, and its checks against the request."""
 
 from __future__ import annotations
 
@@ -79,6 +79,23 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientResponse:
+    """The result of a request, returned to its sender exactly once: `response`, or `error` with the reason why there is
+    none (org.apache.kafka.clients.ClientResponse).
+
+    Both are None for a request that was sent and expects no response (acks=0). `latency_ms` counts from `send`.
+    `node_id`: the id that the request was sent to. A bootstrap server may be known as a broker by now.
+    """
+
+    node_id: int
+    request: Request
+    token: object
+    response: Response | None
+    error: str | None
+    latency_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionResult:
     """The result of a request for one partition."""
 
@@ -102,6 +119,8 @@ def by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, tuple[int, ..
     return {topic: tuple(numbers) for topic, numbers in grouped.items()}
 
 
+# --- what an answer may cost ------------------------------------------------------------------------------------------
+
 # So many more elements than asked are read, so that `check_answered` can name them.
 _TO_BE_NAMED = 8
 
@@ -117,6 +136,9 @@ def each_asked(count: int, *arrays: str) -> dict[str, int]:
 MOST_BROKERS = 10_000
 MOST_PARTITIONS_OF_A_TOPIC = 100_000
 MOST_PARTITIONS = 350_000
+
+
+# --- checks -----------------------------------------------------------------------------------------------------------
 
 
 def check_answered(api: str, asked: Iterable[Any], answered: Iterable[Any]) -> None:
@@ -179,6 +201,8 @@ def by_partition(api: str, topic: str, partitions: Sequence[int], topics: Iterab
     check_answered(api, [(topic, partition) for partition in partitions], (name for name, _ in answered))
     return {partition: each for (_, partition), each in answered}
 
+
+# --- allowed operations -----------------------------------------------------------------------------------------------
 
 # Allowed operations (KIP-430) have one bit per operation code. This number means "not reported", not "none".
 NOT_TOLD = -(2**31)

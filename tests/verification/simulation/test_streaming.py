@@ -13,8 +13,8 @@ from kafka_sink.kafka.consumer import fetch_policy
 from kafka_sink.kafka.consumer.fetch_range import Loss
 from kafka_sink.kafka.consumer.fetcher import Fetcher
 from kafka_sink.kafka.consumer.gaps import Gaps
+from kafka_sink.kafka.protocol.api import ClientResponse
 from kafka_sink.kafka.protocol.apis.fetch import FetchResponse
-from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.reader import Fetch, Reader
 from kafka_sink.spark.reading import continuity, stream_logs, stream_plan
 from kafka_sink.spark.reading.positions import Positions

@@ -10,8 +10,8 @@ import pytest
 from kafka_sink.errors import AuthenticationFailed, ProducerClosed
 from kafka_sink.kafka.admin.driver import Guest
 from kafka_sink.kafka.network import LONGEST_POLL_MS
+from kafka_sink.kafka.protocol.api import ClientResponse
 from kafka_sink.kafka.protocol.apis.transaction_state import ListTransactionsRequest
-from kafka_sink.kafka.protocol.client_response import ClientResponse
 from producer_core import in_background
 from scripted_kafka import ScriptedKafka, ScriptedNetwork
 

@@ -18,8 +18,8 @@ from kafka_sink.errors import FetchRefused, KafkaSinkError, ReadStalled, Records
 from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.consumer.fetcher import Fetcher
+from kafka_sink.kafka.protocol.api import ClientResponse
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
-from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.records.batch_table import OldFormat, Undecodable
 from kafka_sink.records.decoder import RecordSetDecoder
 from record_sets import Batch, plain

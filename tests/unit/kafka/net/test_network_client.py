@@ -20,7 +20,7 @@ from kafka_sink import errors
 from kafka_sink.errors.exhaustion import PATIENCE_MS
 from kafka_sink.kafka.net.network_client import MIN_SESSION_MS
 from kafka_sink.kafka.net.transport import Address, Connected, Disconnected, Event, Received, Sent, TlsFailure
-from kafka_sink.kafka.protocol.client_response import ClientResponse
+from kafka_sink.kafka.protocol.api import ClientResponse
 from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE
 from kafka_sink.kafka.protocol.sasl import Authentication, KerberosLogin, PasswordLogin, authentication
 from kafka_sink.kafka.protocol.transaction_needs import EXACTLY_ONCE
