@@ -278,7 +278,7 @@ def _merge(old: TopicSnapshot | None, answer: TopicMetadata) -> TopicSnapshot:
     if old is None or ids_differ(old.topic_id, new.topic_id):
         return new
     if old.topic_id != new.topic_id:
-        # Brokers are being upgraded. It may be another topic, so its leaders count. It keeps its id (`topic_id.py`).
+        # Brokers are being upgraded. It may be another topic, so its leaders count. It keeps its id (`ids_differ`).
         return replace(new, topic_id=old.topic_id)
     known = list(zip(old.leaders, old.leader_epochs, strict=True))
     told = list(zip(new.leaders, new.leader_epochs, strict=True))

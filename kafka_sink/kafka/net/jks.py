@@ -91,7 +91,7 @@ def _entries(reader: _Reader) -> JavaKeyStore:
     trusted, keys = [], []
     for _ in range(count):
         kind = reader.integer()
-        reader.skip_text()  # the alias
+        reader.bytes(reader.short())  # the alias
         reader.bytes(8)  # the time of creation
         if kind == _CERTIFICATE:
             trusted.append(_certificate(reader, version))
@@ -101,7 +101,7 @@ def _entries(reader: _Reader) -> JavaKeyStore:
             keys.append(LockedKey(protected, chain))
         else:
             raise DamagedStore("it has an entry of an unknown kind")
-    if not reader.is_at_end:
+    if reader.at != len(reader.data):
         raise DamagedStore("it is longer than its entries")
     return JavaKeyStore(tuple(trusted), tuple(keys))
 
@@ -130,13 +130,6 @@ class _Reader:
 
     def short(self) -> int:
         return int(struct.unpack(">H", self.bytes(2))[0])
-
-    def skip_text(self) -> None:
-        self.bytes(self.short())
-
-    @property
-    def is_at_end(self) -> bool:
-        return self.at == len(self.data)
 
 
 def _java_chars(password: str) -> bytes:

@@ -19,9 +19,8 @@ Non-obvious:
   broker gave (KIP-219), and extends the timeout of requests that the broker has not read. A new connection to that
   broker is read at once, but takes no request either: the quota belongs to the client, not to the connection.
 * A client belongs to one cluster. Every connection asks for the cluster id before it carries a request, so no request
-  reaches another cluster that has taken over an address. The client retries such an address, because a broker's address
-  may be reused for a while. If the bootstrap servers lead to another cluster too, the cluster was replaced, which is a
-  `failure` (`nodes.py`).
+  reaches another cluster that has taken over an address. `ClusterIdentity` finds that the cluster was replaced, which
+  is a `failure`.
 * Errors are retried without limit. An error that no retry fixes (a certificate, a password) is stored in `failure`. The
   owner of the client checks `failure` and closes the client.
 * A session is authenticated again shortly before it expires (KIP-368), even if there is nothing to send. Requests in

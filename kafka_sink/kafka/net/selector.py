@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 
 # --- one socket -------------------------------------------------------------------------------------------------------
-# One socket of the selector: how it is established, read and written, in plaintext; `tls_channel` has those with TLS.
-#
-# No method waits. `establish` returns the event to wait for. Reading raises BlockingIOError, and writing writes less.
 
 # The most buffers that one sendmsg takes (1024 on Linux and macOS).
 IOV_MAX = os.sysconf("SC_IOV_MAX")
@@ -41,7 +38,10 @@ IOV_MAX = os.sysconf("SC_IOV_MAX")
 
 @dataclass(slots=True, eq=False)
 class Channel:
-    """`outgoing`: buffers left to write. `sends`: how many of these buffers each `send` call has left, oldest first.
+    """One socket in plaintext; `tls_channel` has those with TLS. No method waits: reading raises BlockingIOError, and
+    writing writes less.
+
+    `outgoing`: buffers left to write. `sends`: how many of these buffers each `send` call has left, oldest first.
     `tell_at_once`: for each `send` call, True if its last buffer ends a poll."""
 
     key: int

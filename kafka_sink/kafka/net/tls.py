@@ -271,18 +271,13 @@ _FIT_ADVICE = f"have it issued with {_STRONG}, for servers (extendedKeyUsage), b
 _NO_NAME = -1
 # verify_code (X509_V_ERR_*) -> meaning and advice.
 _VERIFY: Mapping[int, tuple[str, str]] = {
-    2: (_UNKNOWN_CA, _CA_ADVICE),
-    7: (_UNKNOWN_CA, _CA_ADVICE),
+    **dict.fromkeys((2, 7, 19, 20, 21), (_UNKNOWN_CA, _CA_ADVICE)),
     9: ("the broker's certificate is not valid yet", "compare the clocks of broker and executors"),
     10: ("the broker's certificate has expired", "have it renewed on the broker, or a CA's in the truststore"),
     18: ("the broker's certificate is self-signed and not trusted here", _CA_ADVICE),
-    19: (_UNKNOWN_CA, _CA_ADVICE),
-    20: (_UNKNOWN_CA, _CA_ADVICE),
-    21: (_UNKNOWN_CA, _CA_ADVICE),
     # The purpose, no CA, and too weak: its key, a CA's key, a signature.
     **dict.fromkeys((26, 24, 79, 66, 67, 68), (_NOT_FIT, _FIT_ADVICE)),
-    62: (_HOST_NAME, _HOST_NAME_ADVICE),
-    64: (_HOST_NAME, _HOST_NAME_ADVICE),
+    **dict.fromkeys((62, 64), (_HOST_NAME, _HOST_NAME_ADVICE)),
     _NO_NAME: (
         "the broker's certificate lacks a subjectAltName with its host names; its common name does not count",
         "have it issued with a subjectAltName: a DNS entry for each name that clients connect to, an IP entry for each "
@@ -294,6 +289,7 @@ _OWN_ADVICE = (
     "give a client certificate that the broker's truststore knows: kafka.ssl.keystore.location, or "
     "kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key"
 )
+_NOT_ACCEPTED = ("the broker did not accept the client's certificate", _OWN_ADVICE)
 _NO_COMMON = (
     "broker and client have no TLS version or cipher in common",
     "compare kafka.ssl.enabled.protocols with the broker's ssl.enabled.protocols and ssl.cipher.suites",
@@ -305,12 +301,8 @@ _PLAINTEXT_PEER = (
 )
 # OpenSSL's reasons. Those with ALERT come from the broker.
 _REASONS: Mapping[str, tuple[str, str]] = {
-    "WRONG_VERSION_NUMBER": _PLAINTEXT_PEER,
-    "HTTP_REQUEST": _PLAINTEXT_PEER,
-    "UNKNOWN_PROTOCOL": _PLAINTEXT_PEER,
-    "UNSUPPORTED_PROTOCOL": _NO_COMMON,
-    "NO_PROTOCOLS_AVAILABLE": _NO_COMMON,
-    "TLSV1_ALERT_PROTOCOL_VERSION": _NO_COMMON,
+    **dict.fromkeys(("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"), _PLAINTEXT_PEER),
+    **dict.fromkeys(("UNSUPPORTED_PROTOCOL", "NO_PROTOCOLS_AVAILABLE", "TLSV1_ALERT_PROTOCOL_VERSION"), _NO_COMMON),
     "SSLV3_ALERT_HANDSHAKE_FAILURE": (
         "the broker refused the handshake (handshake_failure): it asks for a client certificate, or has no cipher in "
         "common",
@@ -318,7 +310,7 @@ _REASONS: Mapping[str, tuple[str, str]] = {
     ),
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": ("the broker asks for a client certificate and got none", _OWN_ADVICE),
     "SSLV3_ALERT_BAD_CERTIFICATE": ("the broker did not accept the client's certificate, or got none", _OWN_ADVICE),
-    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": ("the broker did not accept the client's certificate", _OWN_ADVICE),
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": _NOT_ACCEPTED,
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": (
         "the broker says that the client's certificate has expired",
         "renew the one in kafka.ssl.keystore.*",
@@ -327,9 +319,9 @@ _REASONS: Mapping[str, tuple[str, str]] = {
         "the broker says that the client's certificate was revoked",
         "renew the one in kafka.ssl.keystore.*",
     ),
-    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": ("the broker did not accept the client's certificate", _OWN_ADVICE),
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _NOT_ACCEPTED,
     "TLSV1_ALERT_UNKNOWN_CA": ("the broker does not know the CA of the client's certificate", _OWN_ADVICE),
-    "TLSV1_ALERT_ACCESS_DENIED": ("the broker did not accept the client's certificate", _OWN_ADVICE),
+    "TLSV1_ALERT_ACCESS_DENIED": _NOT_ACCEPTED,
     "TLSV1_ALERT_DECRYPT_ERROR": ("the broker could not verify the client's certificate", _OWN_ADVICE),
 }
 

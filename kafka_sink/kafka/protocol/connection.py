@@ -87,45 +87,37 @@ class Input(enum.Enum):
     CLOSE = enum.auto()
 
 
+_ENDED = {Input.ERROR: State.CLOSED, Input.CLOSE: State.CLOSED}
 # A missing (state, input) pair is a bug of the caller: RuntimeError, and the state does not change.
 TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
-    State.IDLE: {
-        Input.START: State.NEGOTIATING,
-        Input.RECEIVE: State.IDLE,
-        Input.ERROR: State.CLOSED,
-        Input.CLOSE: State.CLOSED,
-    },
+    State.IDLE: {Input.START: State.NEGOTIATING, Input.RECEIVE: State.IDLE, **_ENDED},
     State.NEGOTIATING: {
         Input.SENT: State.NEGOTIATING,
         Input.RECEIVE: State.NEGOTIATING,
         Input.VERSIONS: State.OPEN,
         Input.SECURED: State.AUTHENTICATING,
         Input.IDENTIFY: State.IDENTIFYING,
-        Input.ERROR: State.CLOSED,
-        Input.CLOSE: State.CLOSED,
+        **_ENDED,
     },
     State.AUTHENTICATING: {
         Input.SENT: State.AUTHENTICATING,
         Input.RECEIVE: State.AUTHENTICATING,
         Input.AUTHENTICATED: State.OPEN,
         Input.IDENTIFY: State.IDENTIFYING,
-        Input.ERROR: State.CLOSED,
-        Input.CLOSE: State.CLOSED,
+        **_ENDED,
     },
     State.IDENTIFYING: {
         Input.SENT: State.IDENTIFYING,
         Input.RECEIVE: State.IDENTIFYING,
         Input.IDENTIFIED: State.OPEN,
-        Input.ERROR: State.CLOSED,
-        Input.CLOSE: State.CLOSED,
+        **_ENDED,
     },
     State.OPEN: {
         Input.SEND: State.OPEN,
         Input.SENT: State.OPEN,
         Input.RECEIVE: State.OPEN,
         Input.REAUTHENTICATE: State.AUTHENTICATING,
-        Input.ERROR: State.CLOSED,
-        Input.CLOSE: State.CLOSED,
+        **_ENDED,
     },
     State.CLOSED: {Input.CLOSE: State.CLOSED},
 }
