@@ -664,15 +664,6 @@ class NetworkClient:
                 waits.append(max(0, node.session_until_ms - now_ms))
         return min(waits)
 
-    def _hint_of_sasl(self, node: Node) -> str:
-        """Brokers silently hang up on clients that have not authenticated."""
-        if _connection(node).state is not State.IDENTIFYING or self._authenticate is not None:
-            return ""
-        return (
-            " before it answered anything; if it goes on, this listener may ask for authentication "
-            "(kafka.security.protocol=SASL_SSL or SASL_PLAINTEXT)"
-        )
-
     def _on_time(self, now_ms: int) -> None:
         for node in list(self._by_key.values()):
             self._compute(node, now_ms)
@@ -713,6 +704,15 @@ class NetworkClient:
             replaced = self._identity.failed(node.server, elsewhere, is_last=node.needs_resolving)
             if replaced is not None:
                 self._failed(replaced)
+
+    def _hint_of_sasl(self, node: Node) -> str:
+        """Brokers silently hang up on clients that have not authenticated."""
+        if _connection(node).state is not State.IDENTIFYING or self._authenticate is not None:
+            return ""
+        return (
+            " before it answered anything; if it goes on, this listener may ask for authentication "
+            "(kafka.security.protocol=SASL_SSL or SASL_PLAINTEXT)"
+        )
 
     def _drop(self, node: Node, now_ms: int) -> list[Answer]:
         """Close the node's connection, if it has one. Return its requests in flight."""

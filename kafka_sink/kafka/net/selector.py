@@ -200,12 +200,12 @@ class Selector:
         started_ns = time.monotonic_ns()
         events, self._staged = self._staged, []
         queued, self._queued = self._queued, {}
-        told = bool(events)
+        ends_poll = bool(events)
         for key in queued:
             if key in self._channels:
-                told |= self._write(self._channels[key], events)
+                ends_poll |= self._write(self._channels[key], events)
         waiting_ns = time.monotonic_ns()
-        ready = self._selector.select(0 if told else max(0, timeout_ms) / 1000)
+        ready = self._selector.select(0 if ends_poll else max(0, timeout_ms) / 1000)
         waited_ns = time.monotonic_ns()
         for selected, mask in ready:
             channel: Channel | None = selected.data
@@ -269,16 +269,16 @@ class Selector:
             if written:
                 self._metrics.bytes_sent(written)
                 channel.advance(written)
-        told = False
+        ends_poll = False
         while channel.sends and channel.sends[0] == 0:
             channel.sends.popleft()
-            told |= channel.tell_at_once.popleft()
+            ends_poll |= channel.tell_at_once.popleft()
             events.append(Sent(channel.key))
         if channel.writing != bool(channel.outgoing):
             channel.writing = not channel.writing
             interest = selectors.EVENT_READ | (selectors.EVENT_WRITE if channel.writing else 0)
             self._selector.modify(channel.sock, interest, channel)
-        return told
+        return ends_poll
 
     def _read_to_the_end(self, channel: Channel, events: list[Event]) -> OSError | None:
         """Read what the peer sent before it closed, for example responses to earlier requests. Return the error that

@@ -205,7 +205,7 @@ def by_partition(api: str, topic: str, partitions: Sequence[int], topics: Iterab
 # --- allowed operations -----------------------------------------------------------------------------------------------
 
 # Allowed operations (KIP-430) have one bit per operation code. This number means "not reported", not "none".
-NOT_TOLD = -(2**31)
+NOT_REPORTED = -(2**31)
 
 
 class AclOperation(enum.IntEnum):
@@ -218,4 +218,4 @@ class AclOperation(enum.IntEnum):
 
 def allows(authorized_operations: int, operation: AclOperation) -> bool | None:
     """Return True if the operation is allowed, or None if the broker did not report it."""
-    return None if authorized_operations == NOT_TOLD else bool(authorized_operations >> operation & 1)
+    return None if authorized_operations == NOT_REPORTED else bool(authorized_operations >> operation & 1)

@@ -12,7 +12,7 @@ from kafka_sink.doctor.judging import MIN_ISR, STATE_TOPICS, UNCLEAN
 from kafka_sink.doctor.report import Finding, Status
 from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.protocol.all_apis import APIS
-from kafka_sink.kafka.protocol.api import NOT_TOLD, AclOperation
+from kafka_sink.kafka.protocol.api import NOT_REPORTED, AclOperation
 from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataResponse, PartitionMetadata, TopicMetadata
 from kafka_sink.kafka.protocol.apis.topics import CreateTopicsResponse, TopicConfigs
 from kafka_sink.options.config import SinkConfig, sink_config
@@ -49,7 +49,7 @@ def partition(number: int = 0, *, leader: int = 1, replicas: int = 3, in_sync: i
     return PartitionMetadata(0, number, leader, 0, tuple(range(replicas)), tuple(range(in_sync)))
 
 
-def topic(*partitions: PartitionMetadata, code: int = NONE, allowed: int = NOT_TOLD) -> TopicMetadata:
+def topic(*partitions: PartitionMetadata, code: int = NONE, allowed: int = NOT_REPORTED) -> TopicMetadata:
     return TopicMetadata(code, "t", uuid.UUID(int=1), partitions, allowed)
 
 
@@ -151,15 +151,15 @@ def commit_topic(said: TopicMetadata, code: int | None = None) -> Finding:
         (judging.transactional_id(LOADING, "p", SINK), FAILED, "", "__transaction_state"),
         (judging.group(NONE, READ, "p", SINK), OK, "", ""),
         (judging.group(NONE, DESCRIBE, "p", SINK), FAILED, "", "GROUP p READ (prefixed) for"),
-        (judging.group(NONE, NOT_TOLD, "p", SINK), SKIPPED, "", ""),
-        (judging.group(GROUP_DENIED, NOT_TOLD, "p", SINK), FAILED, "", "GROUP p READ (prefixed) for"),
-        (judging.group(LOADING, NOT_TOLD, "p", SINK), FAILED, "", "__consumer_offsets"),
+        (judging.group(NONE, NOT_REPORTED, "p", SINK), SKIPPED, "", ""),
+        (judging.group(GROUP_DENIED, NOT_REPORTED, "p", SINK), FAILED, "", "GROUP p READ (prefixed) for"),
+        (judging.group(LOADING, NOT_REPORTED, "p", SINK), FAILED, "", "__consumer_offsets"),
         # The group of a stream's progress: never more than a warning.
         (judging.progress_group(0, READ, "g", CLIENT), OK, "GROUP g READ", ""),
-        (judging.progress_group(0, NOT_TOLD, "g", CLIENT), SKIPPED, "permissions", ""),
+        (judging.progress_group(0, NOT_REPORTED, "g", CLIENT), SKIPPED, "permissions", ""),
         (judging.progress_group(0, DESCRIBE, "g", CLIENT), WARNING, "reads even so", "ACL GROUP g READ for"),
-        (judging.progress_group(GROUP_DENIED, NOT_TOLD, "g", CLIENT), WARNING, "reads even so", "ACL GROUP g READ"),
-        (judging.progress_group(LOADING, NOT_TOLD, "g", CLIENT), WARNING, "LOAD_IN_PROGRESS", "__consumer_offsets"),
+        (judging.progress_group(GROUP_DENIED, NOT_REPORTED, "g", CLIENT), WARNING, "reads even so", "ACL GROUP g READ"),
+        (judging.progress_group(LOADING, NOT_REPORTED, "g", CLIENT), WARNING, "LOAD_IN_PROGRESS", "__consumer_offsets"),
         # A dead letter topic.
         (judging.dead_letter_topic(topic(ONE, allowed=WRITE), AT_LEAST_ONCE), OK, "1 partition", ""),
         (judging.dead_letter_topic(topic(ONE, allowed=WRITE), ONCE), FAILED, "", "TOPIC t READ"),

@@ -12,7 +12,7 @@ from kafka_sink.kafka.protocol.api import (
     MOST_BROKERS,
     MOST_PARTITIONS,
     MOST_PARTITIONS_OF_A_TOPIC,
-    NOT_TOLD,
+    NOT_REPORTED,
     Api,
     Message,
     Request,
@@ -81,7 +81,7 @@ class MetadataRequest(Request):
                     ),
                     is_internal=topic["is_internal"],
                     authorized_operations=(
-                        topic.get("topic_authorized_operations", NOT_TOLD) if self.describe else NOT_TOLD
+                        topic.get("topic_authorized_operations", NOT_REPORTED) if self.describe else NOT_REPORTED
                     ),
                 )
                 for topic in message["topics"]
@@ -156,7 +156,7 @@ class TopicMetadata:
     name: str
     topic_id: uuid.UUID | None
     partitions: tuple[PartitionMetadata, ...]
-    authorized_operations: int = NOT_TOLD
+    authorized_operations: int = NOT_REPORTED
     is_internal: bool = False
 
 

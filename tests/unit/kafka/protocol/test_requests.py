@@ -12,7 +12,7 @@ import pytest
 import apis
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.protocol.all_apis import APIS
-from kafka_sink.kafka.protocol.api import NOT_TOLD, Request
+from kafka_sink.kafka.protocol.api import NOT_REPORTED, Request
 from kafka_sink.kafka.protocol.requests import decode_response, encode_request, select_version
 from their_messages import answered, as_they_read, encoded, lacks, name_of, written
 
@@ -125,7 +125,7 @@ class TestDecode:
         said |= {"throttle_time_ms": 3, "cluster_id": "c", "controller_id": 1, "error_code": 129}
         response = answered(apis.MetadataRequest(("nope", "orders"), True), version, **said)
         partition = (5, 0, -1, 4, (), ())
-        topics = (0, "orders", ORDERS, (partition,), NOT_TOLD, False), (3, "nope", None, (), NOT_TOLD, False)
+        topics = (0, "orders", ORDERS, (partition,), NOT_REPORTED, False), (3, "nope", None, (), NOT_REPORTED, False)
         brokers = ((1, "localhost", 9092, "a"),)
         assert astuple(response) == (3, "c", 1, brokers, topics, 129 if version >= 13 else 0)
 
@@ -211,7 +211,7 @@ class TestOldVersions:
         said = described(["orders"], [(1, "h", 9092)], [0], leader_epoch=5)
         response = answered(DESCRIBED, version, throttle_time_ms=70, **said)
         (found,) = response.topics
-        assert (found.topic_id, found.authorized_operations) == (None, NOT_TOLD)
+        assert (found.topic_id, found.authorized_operations) == (None, NOT_REPORTED)
         assert found.partitions[0].leader_epoch == (5 if version >= 7 else -1)
         # Before version 6 the broker has waited itself (KIP-219).
         assert response.throttle_time_ms == (70 if version >= 6 else 0)

@@ -8,7 +8,7 @@ import pytest
 
 import apis
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.protocol.api import NOT_TOLD, AclOperation, Request, allows
+from kafka_sink.kafka.protocol.api import NOT_REPORTED, AclOperation, Request, allows
 from kafka_sink.kafka.protocol.requests import select_version
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from their_messages import answered, as_they_read, lacks, name_of, to_other_questions
@@ -360,11 +360,11 @@ def test_metadata_with_what_writes_do_not_need(version: int, describe: bool) -> 
     (told,) = answered(request, version, topics=[topic]).topics
     nodes = told.partitions[0].replica_nodes, told.partitions[0].isr_nodes
     assert nodes == (((3, 1, 2), (3, 2)) if describe else ((), ()))
-    assert told.authorized_operations == (16 if describe else NOT_TOLD)
+    assert told.authorized_operations == (16 if describe else NOT_REPORTED)
 
 
 @pytest.mark.parametrize(
-    ("bits", "allowed"), [(1 << 4, True), (1 << 3 | 1 << 5, False), (0, False), (NOT_TOLD, None), (-1, True)]
+    ("bits", "allowed"), [(1 << 4, True), (1 << 3 | 1 << 5, False), (0, False), (NOT_REPORTED, None), (-1, True)]
 )
 def test_what_is_allowed(bits: int, allowed: bool | None) -> None:
     assert allows(bits, AclOperation.WRITE) is allowed
