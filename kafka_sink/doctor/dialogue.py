@@ -29,7 +29,7 @@ from kafka_sink.kafka.protocol.apis.handshake import ApiVersionsRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
 from kafka_sink.kafka.protocol.connection import Connection, State
-from kafka_sink.kafka.protocol.requests import Buffer, Request, Response
+from kafka_sink.kafka.protocol.requests import Buffer
 
 # A bootstrap server and an advertised address may both time out. The report still comes within ten seconds.
 STEP_TIMEOUT_S = 4.0
