@@ -4,8 +4,8 @@
  *     measure_records   rows and bytes of the records of such a table, up to a limit
  *     fill_columns      the same records into Arrow buffers of exactly those sizes
  *
- * batch_table.py describes the table, the totals and the faults. record_walk.py has the same functions without a
- * compiler. Both find the same rows and the same faults.
+ * batch_table.py describes the table, the totals and the faults. fallback/decoder.py has the same functions
+ * without a compiler. Both find the same rows and the same faults.
  *
  * No input is trusted. What a broker may send wrong is a fault, which Python makes an error of. What only a caller can do
  * wrong is a ValueError. Memory may change between two calls, so each call checks every length again just before use.

@@ -1,7 +1,7 @@
 /* The work per row, compiled: hashes of the keys, order by destination, sizes, records, fingerprint.
  *
- * The Python side is compiled.py, which describes the arguments. encoder.py, murmur.py, row_hashes.py and wire_order.py
- * have the same functions without a compiler. Both yield the same bytes.
+ * The Python side is compiled.py, which describes the arguments. fallback/ and key_hashes.py have the same functions
+ * without a compiler. Both yield the same bytes.
  *
  * Built with CPython's limited API, so that one binary serves every Python from 3.11 on. Memory is passed in and out
  * only through the buffer protocol. The GIL is released while rows are processed.
@@ -170,7 +170,7 @@ static int hold_columns(Held *held, PyObject *value, PyObject *key, PyObject *he
 
 /* --- records ------------------------------------------------------------------------------------------------ */
 
-/* Zig-zag varints (varint.py). Differences wrap around, as in numpy. */
+/* Zig-zag varints (record_size.py). Differences wrap around, as in numpy. */
 static inline uint64_t zigzag(int64_t value)
 {
     return ((uint64_t)value << 1) ^ (value < 0 ? UINT64_MAX : 0);
@@ -674,7 +674,7 @@ static inline uint32_t little_endian_32(const uint8_t *at)
     return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
-/* Kafka's Utils.murmur2 (murmur.py). */
+/* Kafka's Utils.murmur2 (key_hashes.py). */
 static inline uint32_t murmur2(const uint8_t *at, int64_t length)
 {
     const uint32_t m = 0x5BD1E995;

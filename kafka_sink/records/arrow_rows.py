@@ -15,7 +15,20 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from kafka_sink.records.batch_table import Total
-from kafka_sink.records.record_walk import BinaryBuffers, ColumnBuffers, HeaderBuffers
+
+# validity (None: no nulls), offsets, data
+BinaryBuffers = tuple[pa.Buffer | None, pa.Buffer, pa.Buffer]
+# validity (None: no nulls), offsets of the rows in the headers, keys, values
+HeaderBuffers = tuple[pa.Buffer | None, pa.Buffer, BinaryBuffers, BinaryBuffers]
+# key, value, offset, timestamp, timestamp type, headers; None: not wanted
+ColumnBuffers = tuple[
+    BinaryBuffers | None,
+    BinaryBuffers | None,
+    pa.Buffer | None,
+    pa.Buffer | None,
+    pa.Buffer | None,
+    HeaderBuffers | None,
+]
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 TYPES: Mapping[str, pa.DataType] = MappingProxyType({

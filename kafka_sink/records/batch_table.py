@@ -1,7 +1,7 @@
 """The table that describes record batches while they are decoded: a row of int64 for each batch.
 
-Scope: the numbers that `_decoder.c` and record_walk.py share. Both write and read them, so one decodes what the other
-has scanned.
+Scope: the numbers that `_decoder.c` and fallback/decoder.py share, so that one decodes what the other has scanned. And
+why a batch cannot be decoded, as facts: the caller knows topic and partition, and what a user can do.
 
     scan_batches     ->  a row for each batch: BASE_OFFSET to END
     measure_records  ->  TOTALS: what the records of these rows need, up to a limit
@@ -83,7 +83,6 @@ class Fault(IntEnum):
 
 CODEC_BITS = 0x07
 LOG_APPEND_TIME_BIT = 0x08
-TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 
 
@@ -93,7 +92,6 @@ def new_table(row_count: int) -> Int64s:
 
 
 # --- why a record set cannot be decoded -------------------------------------------------------------------------------
-# Why a record set cannot be decoded, as facts. The caller knows topic and partition, and what a user can do.
 
 # What is wrong with the batch; each completes the sentence "the record batch at offset N ...".
 REASONS = {

@@ -1,13 +1,16 @@
 """The Python side of the compiled kernel: splits Arrow arrays into the buffers that `_kernel.c` reads.
 
-Each function does the same and returns the same as the function of its name without a compiler: in murmur.py,
-wire_order.py, record_size.py, row_hashes.py, record_batch.py and record_walk.py. `CompiledEncoder.fill` corresponds to
-that in encoder.py; if `SUMS_RECORDS`, it also computes the CRC of what it wrote. All functions except `write_header`
-release the GIL while they work. The kernel checks everything that it reads. ValueError means a corrupt Arrow batch; the
-output is then undefined. Importing this module fails if the kernel was not built; kernel.py handles that.
+Each function returns the same as the function of its name without a compiler (fallback/, key_hashes.py and
+record_batch.py). If `SUMS_RECORDS`, `CompiledEncoder.fill` also computes the CRC of what it wrote. All functions except
+`write_header` release the GIL while they work.
+
+The kernel checks everything that it reads. ValueError means a corrupt Arrow batch; the output is then undefined.
+Importing this module fails if the kernel was not built; kernel.py handles that.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +18,10 @@ import pyarrow as pa
 
 from kafka_sink.records import _kernel
 from kafka_sink.records.columns import RecordColumns
-from kafka_sink.records.open_batches import OpenBatches
 from kafka_sink.records.row_hashes import KEYS, partition_numbers, timestamp_numbers
+
+if TYPE_CHECKING:
+    from kafka_sink.records.kernel import OpenBatches
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]

@@ -39,6 +39,8 @@ import pyarrow.compute as pc
 
 from kafka_sink.errors.quoting import shown
 from kafka_sink.records.bad_rows import GOOD, TIMESTAMP, Reason, Reasons, time_texts, with_headers
+from kafka_sink.records.record_size import NULL_LENGTH
+from kafka_sink.records.record_walk import read_length, read_varint
 from kafka_sink.records.row_identity import BATCH, QUERY, ROW, SLOT, TOPIC
 
 Int64s = npt.NDArray[np.int64]
@@ -143,13 +145,9 @@ def _without_headers(rows: pa.RecordBatch, without: npt.NDArray[np.bool_]) -> pa
     return rows.set_column(place, "headers", kept)
 
 
-# --- rows from their records ------------------------------------------------------------------------------------------
-# Recovers rows from their records, for dead letters of rows that their leader refused.
-#
-# Uses Python per row, because such rows are few or their batches were refused before. Two facts cannot be recovered: if
-# the row or the partitioner chose the partition, and if the time was the row's own or the write's.
-#
-# Source: DefaultRecord.readFrom.
+# --- rows that their leader refused, from their records ---------------------------------------------------------------
+# In Python per row, because such rows are few or their batches were refused before. Two facts are lost: if the row or
+# the partitioner chose the partition, and if the time was the row's own or the write's.
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +173,7 @@ def rows_before(sent: Iterable[SentRow], *, added_headers: int) -> pa.RecordBatc
             "partition": pa.array([row.partition for row, *_ in rows], pa.int32()),
             "timestamp": pa.array([row.timestamp_ms for row, *_ in rows], pa.timestamp("ms")),
             "headers": pa.array(
-                [_entries(headers[: len(headers) - added_headers]) for *_, headers in rows], pa.large_list(entry)
+                [headers[: len(headers) - added_headers] for *_, headers in rows], pa.large_list(entry)
             ),
         }
     )
@@ -183,39 +181,23 @@ def rows_before(sent: Iterable[SentRow], *, added_headers: int) -> pa.RecordBatc
 
 def key_bytes_of(body: bytes) -> int | None:
     """Return the length of the key in bytes, or None without a key."""
-    key = _Reader(body).text()
-    return None if key is None else len(key)
+    length, _ = read_length(body, 0)
+    return None if length == NULL_LENGTH else length
 
 
-def _entries(headers: list[tuple[bytes | None, bytes | None]]) -> list[dict[str, bytes | None]]:
-    return [{"key": key, "value": value} for key, value in headers]
+def _read(body: bytes) -> tuple[bytes | None, bytes | None, list[dict[str, bytes | None]]]:
+    key, at = _read_bytes(body, 0)
+    value, at = _read_bytes(body, at)
+    count, at = read_varint(body, at)
+    headers = []
+    for _ in range(count):
+        header_key, at = _read_bytes(body, at)
+        header_value, at = _read_bytes(body, at)
+        headers.append({"key": header_key, "value": header_value})
+    return key, value, headers
 
 
-def _read(body: bytes) -> tuple[bytes | None, bytes | None, list[tuple[bytes | None, bytes | None]]]:
-    reader = _Reader(body)
-    key, value = reader.text(), reader.text()
-    count = reader.number()
-    return key, value, [(reader.text(), reader.text()) for _ in range(count)]
-
-
-class _Reader:
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-        self._at = 0
-
-    def number(self) -> int:
-        zigzag = shift = 0
-        while (byte := self._body[self._at]) > 0x7F:
-            zigzag |= (byte & 0x7F) << shift
-            shift += 7
-            self._at += 1
-        self._at += 1
-        zigzag |= byte << shift
-        return (zigzag >> 1) ^ -(zigzag & 1)
-
-    def text(self) -> bytes | None:
-        size = self.number()
-        if size < 0:
-            return None
-        self._at += size
-        return self._body[self._at - size : self._at]
+def _read_bytes(body: bytes, at: int) -> tuple[bytes | None, int]:
+    length, at = read_length(body, at)
+    end = at + max(length, 0)
+    return None if length == NULL_LENGTH else body[at:end], end

@@ -29,7 +29,6 @@ from kafka_sink.records.arrow_rows import ArrowRows
 from kafka_sink.records.batch_table import (
     CODEC_BITS,
     CONTROL_BIT,
-    TRANSACTIONAL_BIT,
     BatchTooLarge,
     Column,
     CorruptBatch,
@@ -45,18 +44,24 @@ from kafka_sink.records.batch_table import (
 )
 from kafka_sink.records.compression import Content, DamagedRecords, Decompressor, TooManyBytes
 from kafka_sink.records.kernel import KERNEL, SLOW_READING, Kernel, warn_of_loss
-from kafka_sink.records.record_batch import HEADER_BYTES, AbortedTransaction, crc32c, headers
+from kafka_sink.records.record_batch import (
+    COVERED_AT,
+    CRC_AT,
+    HEADER_BYTES,
+    MAGIC_AT,
+    TRANSACTIONAL_BIT,
+    AbortedTransaction,
+    crc32c,
+    headers,
+)
 from kafka_sink.records.record_walk import Wrong, first_unreadable_timestamp, read_record
 
-# --- batches of aborted transactions ----------------------------------------------------------------------------------
-# Which batches of a record set belong to aborted transactions, for readers of committed records.
-#
-# Scope: the list of aborted transactions in a Fetch answer, applied batch by batch in the order of offsets. A
-# transaction of a producer is aborted from its first offset up to its abort marker. The marker is a control batch of
-# that producer; after it, the producer's records are of another transaction.
-#
-# Source: CompletedFetch (consumeAbortedTransactionsUpTo, containsAbortMarker), ControlRecordType; KIP-98.
-
+# Batches of a scan. Usual batches reach the limit of bytes first.
+SCANNED_BATCHES = 256
+# Of a control batch: a marker has some 20 bytes.
+MOST_MARKER_BYTES = 4 * 1024
+# Arrow's `binary` has 32-bit offsets.
+MOST_BYTES = 2**31 - 1
 NO_PRODUCER_ID = -1
 # The key of a control record: version, and type.
 _CONTROL_KEY = struct.Struct(">hh")
@@ -64,7 +69,12 @@ _ABORT = 0
 
 
 class AbortedTransactions:
-    """The state after the batches so far. Every batch of the record set must pass it, in order."""
+    """The list of aborted transactions in a Fetch answer, after the batches so far. Every batch of the record set must
+    pass it, in order.
+
+    A transaction is aborted from its first offset up to its abort marker, a control batch of its producer.
+    Source: CompletedFetch (consumeAbortedTransactionsUpTo, containsAbortMarker), ControlRecordType; KIP-98.
+    """
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._ahead = deque(sorted(aborted, key=lambda each: each.first_offset))
@@ -98,17 +108,6 @@ def is_abort_marker(records: memoryview) -> bool:
     if version < 0:
         raise Wrong(Fault.RECORD)
     return bool(kind == _ABORT)
-
-
-# --- decoder ----------------------------------------------------------------------------------------------------------
-
-# Batches of a scan. Usual batches reach the limit of bytes first.
-SCANNED_BATCHES = 256
-# Of a control batch: a marker has some 20 bytes.
-MOST_MARKER_BYTES = 4 * 1024
-_MAGIC_AT, _CRC_AT, _COVERED_AT = 16, 17, 21
-# Arrow's `binary` has 32-bit offsets.
-MOST_BYTES = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +332,7 @@ class RecordSetDecoder:
         following = found[1].base_offset if len(found) > 1 else None
         if fault is Fault.OLD_FORMAT:
             if not self._is_flipped_format(at):
-                return OldFormat(base_offset, self._records[at + _MAGIC_AT])
+                return OldFormat(base_offset, self._records[at + MAGIC_AT])
             fault = Fault.MAGIC
         elif fault is Fault.OFFSETS and base_offset < int(self._state[State.NEXT_OFFSET]) and len(before):
             # One of two is wrong: the one that a gap is before, because a base offset that is too high leaves one.
@@ -397,7 +396,7 @@ class RecordSetDecoder:
         if header is None or not header.is_whole or header.size < HEADER_BYTES:
             return False
         batch = self._records[at : at + header.size]
-        return bool(crc32c(batch[_COVERED_AT:]) == int.from_bytes(batch[_CRC_AT:_COVERED_AT], "big"))
+        return bool(crc32c(batch[COVERED_AT:]) == int.from_bytes(batch[CRC_AT:COVERED_AT], "big"))
 
 
 def _all_attributes(table: Int64s) -> int:

@@ -1,8 +1,8 @@
 """Chooses the implementation of the work per row: the compiled kernel, or the vectorised fallback.
 
-Chosen once, at import. The fallback is used if the package was installed without a C compiler. It writes the same bytes
-at a sixth of the speed, and reads the same rows at less than a hundredth. Two environment variables control the
-choice:
+Chosen once, at import. The fallback (the folder fallback/) is used if the package was installed without a C compiler.
+It writes the same bytes at a sixth of the speed, and reads the same rows at less than a hundredth. Two environment
+variables control the choice:
 
     PYKAFKA_REQUIRE_KERNEL=1    importing fails without the compiled kernel
     PYKAFKA_KERNEL=off          always the fallback
@@ -27,27 +27,52 @@ import pyarrow as pa
 
 log = logging.getLogger(__name__)
 
-
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
+UInt8s = npt.NDArray[np.uint8]
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from kafka_sink.records.arrow_rows import ColumnBuffers
     from kafka_sink.records.columns import RecordColumns
-    from kafka_sink.records.open_batches import OpenBatches
-    from kafka_sink.records.record_walk import ColumnBuffers
 
     # The batch, and the parameters of record_batch.write_header.
     WriteHeader = Callable[[memoryview, int | None, int, int, int, int, int, int, int], None]
-    # The parameters of the functions of these names in record_walk.py.
+    # The parameters of the functions of these names in fallback/decoder.py.
     ScanBatches = Callable[[Buffer, Int64s, int, int, bool, Int64s], int]
     MeasureRecords = Callable[[tuple[Buffer, ...], Int64s, int, int, int, int, bool, Int64s], None]
     FillColumns = Callable[[tuple[Buffer, ...], Int64s, int, int, int, int, ColumnBuffers], None]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenBatches:
+    """What an encoder needs to continue to fill many open batches.
+
+    A write with thousands of partitions has thousands of them, and each Arrow batch has a few rows for each. So their
+    numbers are columns and their bytes one memory: one call can read and advance all of them without the GIL.
+
+    `memory`: uint8, writable. All others are int64[p], one place per batch:
+    `end`: the position in `memory` one past the batch's last record.
+    `limit`: the position one past the last byte that the batch may use.
+    `record_count`: the records before `end`.
+    `base_timestamp` (ms): the records' timestamps are differences to it.
+    `max_timestamp` (ms): the latest timestamp.
+    `records_crc`: the CRC-32C of the records, or None if the encoder does not compute it.
+    The bytes between `end` and `limit`, and places without a batch, are undefined.
+    """
+
+    memory: UInt8s
+    base_timestamp: Int64s
+    end: Int64s
+    limit: Int64s
+    record_count: Int64s
+    max_timestamp: Int64s
+    records_crc: Int64s | None
+
+
 class Encoder(Protocol):
-    """See encoder.RecordEncoder. Batches may have a `records_crc` only if the kernel `sums_records`."""
+    """See compiled.CompiledEncoder. Batches may have a `records_crc` only if the kernel `sums_records`."""
 
     payload_sizes: Int64s
 
@@ -81,13 +106,13 @@ class Kernel:
 
 @functools.cache
 def fallback() -> Kernel:
-    """Return the vectorised kernel. A process that has the compiled one does not import it."""
-    from kafka_sink.records.encoder import RecordEncoder, wire_order
+    """Return the vectorised kernel. A process does not import it if it has the compiled one, and a processor that
+    computes CRC-32C."""
+    from kafka_sink.records.fallback.decoder import fill_columns, measure_records, scan_batches
+    from kafka_sink.records.fallback.encoder import RecordEncoder, payload_sizes, wire_order
+    from kafka_sink.records.fallback.row_hashes import sum_row_hashes
     from kafka_sink.records.key_hashes import murmur2
     from kafka_sink.records.record_batch import write_header
-    from kafka_sink.records.record_size import payload_sizes
-    from kafka_sink.records.record_walk import fill_columns, measure_records, scan_batches
-    from kafka_sink.records.row_hashes import sum_row_hashes
 
     return Kernel(
         "vectorised",

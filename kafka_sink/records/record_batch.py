@@ -1,4 +1,4 @@
-"""The 61 bytes of header before the records of a record batch, version 2.
+"""The 61 bytes of header before the records of a record batch, version 2: written, and read before anything is decoded.
 
 Layout, big-endian (DefaultRecordBatch; KIP-98 introduced the version):
 
@@ -28,21 +28,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-
-# --- checksum ---------------------------------------------------------------------------------------------------------
-# CRC-32C, where the compiled kernel does not compute it.
-
-
-def crc32c(data: Buffer) -> int:
-    """Return the checksum of `data`."""
-    # The package imports argparse and importlib.metadata, which is 20 ms that most processes never need.
-    import crc32c as library
-
-    return library.crc32c(data)
-
-
-# --- record batch -----------------------------------------------------------------------------------------------------
-
 HEADER_BYTES = 61
 MAGIC = 2
 NO_PARTITION_LEADER_EPOCH = -1
@@ -50,21 +35,32 @@ TRANSACTIONAL_BIT = 0x10
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CRC = struct.Struct(">I")
-_CRC_OFFSET = 17
-_ATTRIBUTES_OFFSET = _CRC_OFFSET + _CRC.size
-_LENGTH_END = 12
-_MAGIC_OFFSET = 16
 _START = struct.Struct(">qi")
+_DELTA = struct.Struct(">i")
+LENGTH_END = 12
+MAGIC_AT = 16
+CRC_AT = 17
+# The CRC covers all from here on.
+COVERED_AT = 21
+_LAST_OFFSET_DELTA_AT = 23
+# Of a record of message format 0 without key and value: CRC, magic, attributes and two lengths.
+_LEAST_OLD_LENGTH = 14
+_LENGTH_BITS = 31
 
 
-def first_offset(records: memoryview) -> int | None:
-    """Return the offset at which the first batch of a record set begins, from its header alone. None: it is not whole,
-    or of an older format, which may name its last offset instead."""
-    if len(records) < HEADER_BYTES or records[_MAGIC_OFFSET] < MAGIC:
-        return None
-    base_offset, length = _START.unpack_from(records)
-    is_whole = HEADER_BYTES - _LENGTH_END <= length <= len(records) - _LENGTH_END
-    return int(base_offset) if is_whole else None
+class AbortedTransaction(NamedTuple):
+    """As in a Fetch answer. Here, because the protocol needs no more of reading."""
+
+    producer_id: int
+    first_offset: int
+
+
+def crc32c(data: Buffer) -> int:
+    """Return the CRC-32C of `data`, where the compiled kernel does not compute it."""
+    # The package imports argparse and importlib.metadata, which is 20 ms that most processes never need.
+    import crc32c as library
+
+    return library.crc32c(data)
 
 
 def write_header(
@@ -91,7 +87,7 @@ def write_header(
         batch,
         0,
         0,
-        len(batch) - _LENGTH_END,
+        len(batch) - LENGTH_END,
         NO_PARTITION_LEADER_EPOCH,
         MAGIC,
         unknown_crc,
@@ -104,36 +100,22 @@ def write_header(
         base_sequence,
         record_count,
     )
-    _CRC.pack_into(batch, _CRC_OFFSET, crc32c(batch[_ATTRIBUTES_OFFSET:]))
-
-
-# --- aborted transactions ---------------------------------------------------------------------------------------------
-# An aborted transaction, as a Fetch answer names it. Apart, because the protocol needs no more of reading.
-
-
-class AbortedTransaction(NamedTuple):
-    """As in a Fetch answer."""
-
-    producer_id: int
-    first_offset: int
+    _CRC.pack_into(batch, CRC_AT, crc32c(batch[COVERED_AT:]))
 
 
 # --- what the headers of a record set say -----------------------------------------------------------------------------
-# What the headers of a record set say of its batches, before anything is decoded.
-#
-# Scope: bytes 0 to 27 of each batch: base offset, length, magic, last offset delta. No CRC covers the first three, so
-# nothing here is believed that the batches before and after do not confirm. The decoder checks the rest.
-#
-# The last batch of a Fetch answer may be cut off (KIP-74). Often its header is there, and shows what follows.
+# Read are base offset, length, magic and last offset delta. No CRC covers the first three, so nothing here is believed
+# that the batches before and after do not confirm. The last batch of a Fetch answer may be cut off (KIP-74).
 
-_MAGIC_AT = 16
-_CRC_AT = 17
-_COVERED_AT = 21
-_LAST_OFFSET_DELTA_AT = 23
-_DELTA = struct.Struct(">i")
-# Of a record of message format 0 without key and value: CRC, magic, attributes and two lengths.
-_LEAST_OLD_LENGTH = 14
-_LENGTH_BITS = 31
+
+def first_offset(records: memoryview) -> int | None:
+    """Return the offset at which the first batch of a record set begins, from its header alone. None: it is not whole,
+    or of an older format, which may name its last offset instead."""
+    if len(records) < HEADER_BYTES or records[MAGIC_AT] < MAGIC:
+        return None
+    base_offset, length = _START.unpack_from(records)
+    is_whole = HEADER_BYTES - LENGTH_END <= length <= len(records) - LENGTH_END
+    return int(base_offset) if is_whole else None
 
 
 class Header(NamedTuple):
@@ -151,10 +133,10 @@ def headers(records: memoryview) -> Iterator[Header]:
     """Yield the headers in their order, the last perhaps that of a batch that is cut off. Stops at a length that cannot
     be."""
     at, total = 0, len(records)
-    while at + _MAGIC_AT < total:
+    while at + MAGIC_AT < total:
         base_offset, length = _START.unpack_from(records, at)
-        size, is_batch = _LENGTH_END + length, records[at + _MAGIC_AT] >= MAGIC
-        if length < (HEADER_BYTES - _LENGTH_END if is_batch else _LEAST_OLD_LENGTH):
+        size, is_batch = LENGTH_END + length, records[at + MAGIC_AT] >= MAGIC
+        if length < (HEADER_BYTES - LENGTH_END if is_batch else _LEAST_OLD_LENGTH):
             return
         if at + size > total:
             yield Header(base_offset, base_offset, size, at, is_whole=False)
@@ -209,12 +191,12 @@ def outline(records: memoryview, position: int, end: int) -> Outline | None:
 def is_damaged_length(records: memoryview, header: Header) -> bool:
     """Return whether a batch that is cut off is whole if one bit of its length is cleared: its CRC fits then."""
     batch = records[header.at :]
-    if len(batch) < HEADER_BYTES or batch[_MAGIC_AT] != MAGIC:
+    if len(batch) < HEADER_BYTES or batch[MAGIC_AT] != MAGIC:
         return False
-    (crc,) = _CRC.unpack_from(batch, _CRC_AT)
-    length = header.size - _LENGTH_END
+    (crc,) = _CRC.unpack_from(batch, CRC_AT)
+    length = header.size - LENGTH_END
     for bit in range(_LENGTH_BITS):
-        size = (length & ~(1 << bit)) + _LENGTH_END
-        if size != header.size and HEADER_BYTES <= size <= len(batch) and crc32c(batch[_COVERED_AT:size]) == crc:
+        size = (length & ~(1 << bit)) + LENGTH_END
+        if size != header.size and HEADER_BYTES <= size <= len(batch) and crc32c(batch[COVERED_AT:size]) == crc:
             return True
     return False

@@ -21,11 +21,9 @@ from itertools import chain, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from kafka_sink.records.record_size import varint_rows, varint_sizes, varints_at
+from kafka_sink.records.record_size import ATTRIBUTES_BYTES, varint_rows, varint_sizes, varints_at
 
 Int64s = npt.NDArray[np.int64]
-
-ATTRIBUTES_BYTES = 1
 
 
 @dataclass(frozen=True, slots=True)

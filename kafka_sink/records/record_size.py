@@ -1,4 +1,4 @@
-"""Computes how many bytes a record takes, from the lengths of its parts alone.
+"""The layout of a record, its varints, and the size of a batch with one record.
 
 A record (Kafka's DefaultRecord). Every number is a zig-zag varint, except the attributes, which are one byte:
 
@@ -6,28 +6,24 @@ A record (Kafka's DefaultRecord). Every number is a zig-zag varint, except the a
            | header count | for each header: key length, key | value length, value
 
 A null key or value has length -1 and no bytes. `length` counts the bytes after it.
+
+Zig-zag moves a number's sign into bit 0. Then each byte takes 7 bits, least significant first, and bit 7 is set on all
+bytes except the last (ByteUtils.writeVarint and writeVarlong). A value that fits 32 bits has the same bytes in the
+32-bit and the 64-bit form, so there is one form here. Varints are computed one column at a time.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from kafka_sink.records.columns import Headers, RecordColumns
 from kafka_sink.records.record_batch import HEADER_BYTES
 
-# --- varints ----------------------------------------------------------------------------------------------------------
-# Zig-zag varints, one column at a time.
-#
-# Scope: how many bytes each value of an array takes, the bytes of several such columns interleaved row by row, and the
-# values at given places in such bytes. Kafka writes every length, delta and count inside a record this way
-# (ByteUtils.writeVarint and writeVarlong). Zig-zag moves the sign into bit 0. Then each byte takes 7 bits, least
-# significant first, and bit 7 is set on all bytes except the last. A value that fits 32 bits has the same bytes in the
-# 32-bit and the 64-bit form, so there is one form here.
-
 Int64s = npt.NDArray[np.int64]
+
+ATTRIBUTES_BYTES = 1
+NULL_LENGTH = -1
+DELTAS_OF_ZERO = 2
 
 
 def varint_sizes(values: Int64s) -> Int64s:
@@ -105,49 +101,6 @@ def _sizes(zigzag: npt.NDArray[np.uint64]) -> Int64s:
         sizes += rest != 0
         rest >>= np.uint64(7)
     return sizes
-
-
-# --- record size ------------------------------------------------------------------------------------------------------
-
-
-ATTRIBUTES_BYTES = 1
-NULL_LENGTH = -1
-DELTAS_OF_ZERO = 2
-
-
-def byte_lengths(array: pa.Array) -> Int64s:
-    """Return int64[n]: the length of each value of a binary or large_binary array, -1 for null."""
-    lengths = pc.binary_length(array)
-    if lengths.null_count:
-        lengths = lengths.fill_null(NULL_LENGTH)
-    return np.asarray(lengths.to_numpy(), np.int64)
-
-
-def field_sizes(lengths: Int64s) -> Int64s:
-    """Return the bytes of keys or values with their lengths. `lengths`: as returned by `byte_lengths`."""
-    return varint_sizes(lengths) + np.maximum(lengths, 0)
-
-
-def header_sizes(headers: Headers) -> Int64s:
-    """Return int64[n]: bytes of each row's header count and headers."""
-    entry_sizes = field_sizes(byte_lengths(headers.key)) + field_sizes(byte_lengths(headers.value))
-    entry_offsets = np.zeros(len(entry_sizes) + 1, np.int64)
-    np.cumsum(entry_sizes, out=entry_offsets[1:])
-    return varint_sizes(np.diff(headers.row_offsets)) + np.diff(entry_offsets[headers.row_offsets])
-
-
-def payload_sizes(columns: RecordColumns) -> Int64s:
-    """Return int64[n]: bytes of each record without its length and its two deltas, which depend on its batch."""
-    null_or_no_headers = 1  # a null key takes one byte, and so does a header count of zero
-    sizes = field_sizes(byte_lengths(columns.value)) + ATTRIBUTES_BYTES
-    sizes += null_or_no_headers if columns.key is None else field_sizes(byte_lengths(columns.key))
-    sizes += null_or_no_headers if columns.headers is None else header_sizes(columns.headers)
-    return sizes
-
-
-def body_sizes(payload: Int64s, offset_delta: Int64s, timestamp_delta: Int64s) -> Int64s:
-    """Return int64[n]: the `length` of records with `payload` bytes (`payload_sizes`) and these deltas."""
-    return payload + varint_sizes(offset_delta) + varint_sizes(timestamp_delta)
 
 
 def record_sizes(body: Int64s) -> Int64s:

@@ -22,8 +22,7 @@ from kafka_sink.records.arrow_rows import TYPES
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.compression import codec_for
 from kafka_sink.records.decoder import RecordSetDecoder
-from kafka_sink.records.kernel import KERNEL, Kernel, fallback
-from kafka_sink.records.open_batches import OpenBatches
+from kafka_sink.records.kernel import KERNEL, Kernel, OpenBatches, fallback
 from kafka_sink.records.record_batch import HEADER_BYTES
 
 BATCH_BYTES = 16 * 1024

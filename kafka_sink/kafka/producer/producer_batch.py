@@ -27,8 +27,7 @@ from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.buffer_pool import Buffer
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.records.compression import Codec
-from kafka_sink.records.kernel import KERNEL
-from kafka_sink.records.open_batches import OpenBatches
+from kafka_sink.records.kernel import KERNEL, OpenBatches
 from kafka_sink.records.record_batch import HEADER_BYTES, TRANSACTIONAL_BIT, crc32c
 
 # RecordBatch.NO_SEQUENCE

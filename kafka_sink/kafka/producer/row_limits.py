@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +28,7 @@ from kafka_sink.kafka.protocol.apis.topics import number_in
 from kafka_sink.records.bad_rows import GOOD, Reason, Reasons
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.compression import Codec
-from kafka_sink.records.encoder import RecordEncoder
-from kafka_sink.records.kernel import KERNEL
+from kafka_sink.records.kernel import KERNEL, OpenBatches
 from kafka_sink.records.record_batch import HEADER_BYTES
 from kafka_sink.records.record_size import lone_batch_sizes
 
@@ -171,9 +169,22 @@ class TopicLimits:
 
 def wire_sizes(columns: RecordColumns, rows: Int64s, codec: Codec) -> Int64s:
     """Return int64[k]: for each of `rows` (int64[k]), the bytes on the wire of a record batch of only this row."""
-    none = np.zeros(len(rows), np.int64)
-    data, offsets = RecordEncoder(columns, rows).encode(slice(None), none, none)
-    records = [data[first:last].data for first, last in pairwise(offsets.tolist())]
+    encoder = KERNEL.encoder(columns, rows)
+    sizes = lone_batch_sizes(encoder.payload_sizes[rows]) - HEADER_BYTES
+    limit, place = np.cumsum(sizes), np.arange(len(rows))
+    start = limit - sizes
+    batches = OpenBatches(
+        memory=np.empty(sizes.sum(), np.uint8),
+        base_timestamp=columns.timestamp_ms[rows],
+        end=start.copy(),
+        limit=limit,
+        record_count=np.zeros_like(limit),
+        max_timestamp=np.zeros_like(limit),
+        records_crc=None,
+    )
+    encoder.fill(place, place.copy(), place + 1, batches)
+    data = batches.memory.data
+    records = [data[first:last] for first, last in zip(start.tolist(), limit.tolist(), strict=True)]
     return np.array([HEADER_BYTES + _compressed_bytes(record, codec) for record in records], np.int64)
 
 

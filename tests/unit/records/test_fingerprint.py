@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.records.columns import RecordColumns
+from kafka_sink.records.fallback.row_hashes import stirred
 from kafka_sink.records.fingerprint import Fingerprint, total
 from kafka_sink.records.kernel import Kernel
-from kafka_sink.records.row_hashes import KEYS, stirred
+from kafka_sink.records.row_hashes import KEYS
 from kernels import KERNELS
 from record_cases import Header, as_arrow
 

@@ -24,8 +24,7 @@ from hypothesis import strategies as st
 import kafka_sink
 from kafka_sink.records import kernel
 from kafka_sink.records.columns import RecordColumns
-from kafka_sink.records.kernel import Kernel, choose, fallback, warn_of_loss
-from kafka_sink.records.open_batches import OpenBatches
+from kafka_sink.records.kernel import Kernel, OpenBatches, choose, fallback, warn_of_loss
 from kafka_sink.records.row_hashes import KEYS
 from kernels import COMPILED, KERNELS, assert_lets_others_run, needs_kernel
 from record_cases import Case, Row, as_arrow, cases, int64s, scalar_record
@@ -116,6 +115,21 @@ def test_a_package_in_a_zip_says_why_it_has_no_kernel(tmp_path: Path) -> None:
     said = subprocess.run([sys.executable, "-c", look], env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert said.stdout.startswith("vectorised Loss("), said.stderr
     assert "in a zip" in said.stdout and "--archives" in said.stdout
+
+
+@needs_kernel
+def test_with_the_compiled_kernel_nothing_of_the_fallback_is_imported() -> None:
+    if not COMPILED.sums_records:
+        pytest.skip("this processor does not compute CRC-32C, so the fallback has the functions that check it")
+    script = (
+        "import importlib, pkgutil, sys, kafka_sink.kafka.client, kafka_sink.kafka.reader, kafka_sink.records as here\n"
+        "for module in pkgutil.iter_modules(here.__path__):\n"
+        "    if not module.ispkg: importlib.import_module(f'kafka_sink.records.{module.name}')\n"
+        "print(*(name for name in sys.modules if name.startswith('kafka_sink.records.fallback')))"
+    )
+    environment = {**os.environ, "PYKAFKA_KERNEL": ""}
+    ran = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout == "\n"
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
-from kafka_sink.records import encoder
 from kafka_sink.records.batch_table import CorruptBatch, Fault, Undecodable
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.dead_letters import SentRow, rows_before
 from kafka_sink.records.decoder import RecordSetDecoder
-from kafka_sink.records.encoder import RecordEncoder
+from kafka_sink.records.fallback import encoder
+from kafka_sink.records.fallback.encoder import RecordEncoder, byte_lengths, field_sizes, payload_sizes
 from kafka_sink.records.kernel import Kernel
 from kafka_sink.records.record_batch import (
     HEADER_BYTES,
@@ -33,15 +33,7 @@ from kafka_sink.records.record_batch import (
     write_header,
 )
 from kafka_sink.records.record_runs import RecordRun, cut_records, records_at, without_records
-from kafka_sink.records.record_size import (
-    byte_lengths,
-    field_sizes,
-    lone_batch_sizes,
-    payload_sizes,
-    varint_rows,
-    varint_sizes,
-    varints_at,
-)
+from kafka_sink.records.record_size import lone_batch_sizes, varint_rows, varint_sizes, varints_at
 from kernels import COMPILED, KERNELS, needs_kernel
 from record_cases import ROWS, Case, Row, as_arrow, cases, int64s, scalar_record, varint
 from record_sets import plain, rows_of

@@ -25,7 +25,7 @@ from certificates import Authority
 from fuzz.java_stores import jks_file, protected_key
 from kafka_sink.errors import RecordsUnreadable
 from kafka_sink.options.config import sink_config
-from kafka_sink.records.encoder import RecordEncoder
+from kafka_sink.records.fallback.encoder import RecordEncoder
 from kafka_sink.verification import receipt_file
 from kafka_sink.verification.checking import Log, Record, RunChecksum, Verdict, all_absent, check
 from kafka_sink.verification.cluster import Cluster, client_settings

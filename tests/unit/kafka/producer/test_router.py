@@ -34,7 +34,7 @@ from kafka_sink.records.bad_rows import GOOD, Reason
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.compression import Codec, codec_for
 from kafka_sink.records.dead_letters import Origin
-from kafka_sink.records.encoder import RecordEncoder
+from kafka_sink.records.fallback.encoder import RecordEncoder
 from kafka_sink.records.record_batch import HEADER_BYTES
 from record_cases import Case, cases, int64s
 
@@ -193,7 +193,7 @@ def values(*sizes: int) -> RecordColumns:
 @settings(max_examples=examples(40))
 @given(case=cases(), reverse=st.booleans())
 def test_the_wire_size_is_that_of_a_batch_that_is_closed(case: Case, reverse: bool, codec: str) -> None:
-    rows = np.arange(len(case.rows))[:: -1 if reverse else 1]
+    rows = int64s(list(range(len(case.rows)))[:: -1 if reverse else 1])
     pool = BufferPool(total_bytes=64 * 1024, buffer_bytes=64 * 1024)
     closed = []
     for row in rows.tolist():

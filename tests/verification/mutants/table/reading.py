@@ -140,7 +140,7 @@ READING: tuple[Mutant, ...] = (
            "filters leave out only rows that Spark would drop", "(low, INT64_MAX)", "(low + 1, INT64_MAX)",
            "tests/unit/spark/reading/test_filters.py::test_filters_narrow_a_read"),
     Mutant("reading: a small record of an old format is damage", "an old format is named, with what to do",
-           "HEADER_BYTES - _LENGTH_END if $IS_BATCH else _LEAST_OLD_LENGTH", "HEADER_BYTES - _LENGTH_END",
+           "HEADER_BYTES - LENGTH_END if $IS_BATCH else _LEAST_OLD_LENGTH", "HEADER_BYTES - LENGTH_END",
            "tests/unit/records/test_record_batch.py::test_a_record_of_an_older_format_counts_as_a_batch"),
     Mutant("reading: a commit of progress that fails ends the stream", "groupId: a failure is a warning",
            "except KafkaSinkError as $ERROR:\n    $$$WARN", "except ZeroDivisionError as $ERROR:\n    $$$WARN",

@@ -1,19 +1,16 @@
 """Encodes rows of an Arrow batch into their record batches, with a few Arrow and numpy calls.
 
-Scope: `RecordEncoder.encode` takes columns and two deltas per row and returns the bytes of DefaultRecord (layout in
-record_size.py), for rows of any number of batches at once. `fill` finds how many rows fit into each open batch, encodes
-them all in one pass, and copies each batch's part of the result to the end of the batch. compiled.py has the same
-`fill` without the copy, if the compiled kernel is available.
-
-How: a record is  numbers | key | number | value | headers.  The numbers of all rows become one binary array
-(varint_rows). Keys and values are binary arrays already, and each row's header section is made in the same way. Then
-Arrow's `binary_join_element_wise` copies all of them once, in C++, and the data buffer of its result is the records.
-The attributes byte is always 0, and 0 is also the varint of 0, so it is a column of zeros like any other number.
+A record (layout in record_size.py) is  numbers | key | number | value | headers.  The numbers of all rows become one
+binary array (`varint_rows`). Keys and values are binary arrays already, and each row's header section is made in the
+same way. Then Arrow's `binary_join_element_wise` copies all of them once, in C++, and the data buffer of its result is
+the records. The attributes byte is always 0, and 0 is also the varint of 0, so it is a column of zeros like any other
+number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,16 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_sink.records.columns import Headers, RecordColumns
-from kafka_sink.records.open_batches import OpenBatches
-from kafka_sink.records.record_size import (
-    NULL_LENGTH,
-    body_sizes,
-    byte_lengths,
-    header_sizes,
-    payload_sizes,
-    record_sizes,
-    varint_rows,
-)
+from kafka_sink.records.record_size import ATTRIBUTES_BYTES, NULL_LENGTH, record_sizes, varint_rows, varint_sizes
+
+if TYPE_CHECKING:
+    from kafka_sink.records.kernel import OpenBatches
 
 Int64s = npt.NDArray[np.int64]
 UInt8s = npt.NDArray[np.uint8]
@@ -39,6 +30,56 @@ Rows = slice | Int64s
 NO_HEADERS = b"\0"
 # Arrow's `binary` has 32-bit offsets. Larger results are `large_binary`, with 64-bit offsets.
 BINARY_BYTES_MAX = 2**31 - 1
+
+
+def wire_order(destination: Int64s, destination_count: int) -> tuple[Int64s, Int64s]:
+    """Return int64[n], the rows sorted by `destination` (int64[n], each 0 <= d < `destination_count`), and
+    int64[destination_count], the number of rows of each destination."""
+    # numpy's stable sort is a radix sort for numbers of up to 16 bits, and ten times slower for longer ones.
+    narrow = destination.astype(np.min_scalar_type(destination_count), copy=False)
+    order = np.argsort(narrow, kind="stable").astype(np.int64, copy=False)
+    return order, np.bincount(destination, minlength=destination_count).astype(np.int64, copy=False)
+
+
+# --- sizes ----------------------------------------------------------------------------------------------------------
+
+
+def byte_lengths(array: pa.Array) -> Int64s:
+    """Return int64[n]: the length of each value of a binary or large_binary array, -1 for null."""
+    lengths = pc.binary_length(array)
+    if lengths.null_count:
+        lengths = lengths.fill_null(NULL_LENGTH)
+    return np.asarray(lengths.to_numpy(), np.int64)
+
+
+def field_sizes(lengths: Int64s) -> Int64s:
+    """Return the bytes of keys or values with their lengths. `lengths`: as returned by `byte_lengths`."""
+    return varint_sizes(lengths) + np.maximum(lengths, 0)
+
+
+def header_sizes(headers: Headers) -> Int64s:
+    """Return int64[n]: bytes of each row's header count and headers."""
+    entry_sizes = field_sizes(byte_lengths(headers.key)) + field_sizes(byte_lengths(headers.value))
+    entry_offsets = np.zeros(len(entry_sizes) + 1, np.int64)
+    np.cumsum(entry_sizes, out=entry_offsets[1:])
+    return varint_sizes(np.diff(headers.row_offsets)) + np.diff(entry_offsets[headers.row_offsets])
+
+
+def payload_sizes(columns: RecordColumns) -> Int64s:
+    """Return int64[n]: bytes of each record without its length and its two deltas, which depend on its batch."""
+    null_or_no_headers = 1  # a null key takes one byte, and so does a header count of zero
+    sizes = field_sizes(byte_lengths(columns.value)) + ATTRIBUTES_BYTES
+    sizes += null_or_no_headers if columns.key is None else field_sizes(byte_lengths(columns.key))
+    sizes += null_or_no_headers if columns.headers is None else header_sizes(columns.headers)
+    return sizes
+
+
+def body_sizes(payload: Int64s, offset_delta: Int64s, timestamp_delta: Int64s) -> Int64s:
+    """Return int64[n]: the `length` of records with `payload` bytes (`payload_sizes`) and these deltas."""
+    return payload + varint_sizes(offset_delta) + varint_sizes(timestamp_delta)
+
+
+# --- records --------------------------------------------------------------------------------------------------------
 
 
 class RecordEncoder:
@@ -126,8 +167,7 @@ class RecordEncoder:
         else:
             key = choose(self._key)
             joined = interleaved(total, (*numbers, byte_lengths(key)), key, (byte_lengths(value),), value, headers)
-        offsets = _offsets(joined)
-        return np.frombuffer(joined.buffers()[2], np.uint8)[: offsets[-1]], offsets
+        return bytes_of(joined)
 
 
 def _chooser(positions: Int64s) -> Callable[[pa.Array], pa.Array]:
@@ -146,7 +186,7 @@ def _header_sections(headers: Headers) -> pa.Array:
     key, value = headers.key, headers.value
     entries = interleaved(total, (byte_lengths(key),), key, (byte_lengths(value),), value)
     # A row's headers are adjacent already. The row's bounds are those of its first and last entry, so no byte moves.
-    runs = _binary_array(entries.type, _offsets(entries)[headers.row_offsets], entries.buffers()[2])
+    runs = binary_array(entries.type, _offsets(entries)[headers.row_offsets], entries.buffers()[2])
     return interleaved(total, (np.diff(headers.row_offsets),), runs)
 
 
@@ -157,9 +197,13 @@ def interleaved(total: int, *parts: pa.Array | bytes | tuple[Int64s, ...]) -> pa
         isinstance(part, pa.Array) and pa.types.is_large_binary(part.type) for part in parts
     )
     binary = pa.large_binary() if is_large else pa.binary()
-    arrays = [_as_part(binary, part) for part in parts]
+    return joined_rows(binary, [_as_part(binary, part) for part in parts])
+
+
+def joined_rows(binary: pa.DataType, parts: Sequence[pa.Array | pa.Scalar]) -> pa.Array:
+    """Return the parts of each row joined; a null adds no bytes. All are of the type `binary`."""
     separator = pa.scalar(b"", binary)
-    return pc.binary_join_element_wise(*arrays, separator, null_handling="replace", null_replacement="")
+    return pc.binary_join_element_wise(*parts, separator, null_handling="replace", null_replacement="")
 
 
 def _as_part(binary: pa.DataType, part: pa.Array | bytes | tuple[Int64s, ...]) -> pa.Array | pa.Scalar:
@@ -168,32 +212,22 @@ def _as_part(binary: pa.DataType, part: pa.Array | bytes | tuple[Int64s, ...]) -
         return pa.scalar(part, binary)
     if isinstance(part, tuple):
         data, offsets = varint_rows(*part)
-        return _binary_array(binary, offsets, pa.py_buffer(data))
+        return binary_array(binary, offsets, pa.py_buffer(data))
     return part.cast(binary)
 
 
-def _binary_array(binary: pa.DataType, offsets: Int64s, data: pa.Buffer) -> pa.Array:
+def binary_array(binary: pa.DataType, offsets: Int64s, data: pa.Buffer) -> pa.Array:
     width = np.int64 if pa.types.is_large_binary(binary) else np.int32
     return pa.Array.from_buffers(binary, len(offsets) - 1, [None, pa.py_buffer(offsets.astype(width)), data])
+
+
+def bytes_of(joined: pa.Array) -> tuple[UInt8s, Int64s]:
+    """Return the bytes of a new binary or large_binary array (uint8), and int64[n + 1] offsets of the rows in them."""
+    offsets = _offsets(joined)
+    return np.frombuffer(joined.buffers()[2], np.uint8)[: offsets[-1]], offsets
 
 
 def _offsets(joined: pa.Array) -> Int64s:
     """Return int64[n + 1] offsets of a new binary or large_binary array that begins at the start of its buffers."""
     width = np.int64 if pa.types.is_large_binary(joined.type) else np.int32
     return np.frombuffer(joined.buffers()[1], width)[: len(joined) + 1].astype(np.int64)
-
-
-# --- the order of rows on the wire ------------------------------------------------------------------------------------
-# The order of rows on the wire: rows of one destination together, in their original order.
-#
-# The compiled kernel uses a counting sort. Without it, numpy's stable sort is the closest: it is a radix sort for
-# numbers of up to 16 bits, and ten times slower for longer ones. So destinations are sorted as the shortest type that
-# fits.
-
-
-def wire_order(destination: Int64s, destination_count: int) -> tuple[Int64s, Int64s]:
-    """Return int64[n], the rows sorted by `destination` (int64[n], each 0 <= d < `destination_count`), and
-    int64[destination_count], the number of rows of each destination."""
-    narrow = destination.astype(np.min_scalar_type(destination_count), copy=False)
-    order = np.argsort(narrow, kind="stable").astype(np.int64, copy=False)
-    return order, np.bincount(destination, minlength=destination_count).astype(np.int64, copy=False)
