@@ -16,21 +16,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from kafka_sink.errors import ColumnNotInSchema, NameNotAllowed, SchemaUnreadable
+from kafka_sink.errors import SchemaUnreadable
 from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.registry import values as V
-from kafka_sink.registry.forms import extra, framed, not_mapped, read_as
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
+from kafka_sink.registry.forms import ArrowEncoding, check_name, does_not_fit, extra, framed, not_mapped, read_as
 
 FORM = "Avro"
 SCHEMA_TYPE = "AVRO"
@@ -65,7 +60,8 @@ def derived(columns: T.StructType, name: str) -> str:
 
 
 def _record(struct: T.StructType, name: str, namespace: str | None, path: str) -> dict[str, Any]:
-    _check_names(struct, path)
+    for field_name in struct.names:
+        check_name(field_name, path, FORM)
     inner = name if namespace is None else f"{namespace}.{name}"
     fields = []
     for field in struct.fields:
@@ -98,46 +94,15 @@ def _or_null(avro_type: Any, has_null: bool) -> Any:
     return ["null", avro_type] if has_null else avro_type
 
 
-def _check_names(struct: T.StructType, path: str) -> None:
-    for name in struct.names:
-        if not (name.isascii() and name.isidentifier()):
-            rule = "letters, digits and underscores, no digit first"
-            raise NameNotAllowed(column=path + name, form=FORM, rule=rule)
-
-
 # --- fitted -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class AvroEncoding:
-    """A fitted schema. `text` is registered. `written`, without logical types, is for fastavro."""
-
-    text: str
-    name: str
-    written: str
-    plan: V.Values
-    schema_type: str = SCHEMA_TYPE
-    message_indexes: tuple[int, ...] = ()
-
-    def references(self, version: Callable[[str, Any], int]) -> list[Any]:
-        """Return no references: the schema refers to no others."""
-        return []
-
-    def column(self, record: Column, head: bytes) -> Column:
-        """Return the encoded column (binary). It is null where `record` is null."""
-        written, plan = self.written, self.plan
-
-        def encode(rows: pa.Array) -> pa.Array:
-            return encoded(rows, head, written, plan)
-
-        in_batches: Any = F.arrow_udf(encode, "binary")  # type: ignore[attr-defined]
-        column: Column = in_batches(record)
-        return column
-
-
 @told_to_spark()
-def encoded(rows: pa.Array, head: bytes, written: str, plan: V.Values) -> pa.Array:
-    """Encode the rows, on executors. Raises ValueNotInSchema or RegistryExtraMissing."""
+def encoded(rows: pa.Array, head: bytes, *, written: str, plan: V.Values) -> pa.Array:
+    """Encode the rows, on executors. `written`: the schema without logical types, for fastavro.
+
+    Raises ValueNotInSchema or RegistryExtraMissing.
+    """
     schema = _parsed(written)
     write = extra("fastavro", on_executor=True).schemaless_writer
     return framed(head, V.python_values(rows, plan), lambda data, row: write(data, schema, row))
@@ -157,14 +122,15 @@ def _parsed(written: str) -> Any:
 
 
 @read_as(FORM)
-def fitted(text: str, columns: T.StructType) -> AvroEncoding:
+def fitted(text: str, columns: T.StructType) -> ArrowEncoding:
     """Check that the schema fits. Raises SchemaUnreadable, or ColumnNotInSchema with the first column's path."""
     named: dict[str, Any] = {}
     parsed = extra("fastavro").parse_schema(json.loads(text), named_schemas=named)
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
         raise SchemaUnreadable(form=FORM, reason="the whole is not a record, whose fields the columns could be")
     plan = _Fitting(named).record(columns, parsed, "", None)
-    return AvroEncoding(text, parsed["name"], json.dumps(_without_logical_types(parsed)), plan)
+    written = json.dumps(_without_logical_types(parsed))
+    return ArrowEncoding(text, parsed["name"], functools.partial(encoded, written=written, plan=plan))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,15 +141,13 @@ class _Fitting:
         fields = {field["name"]: field for field in schema["fields"]}
         for name, field in fields.items():
             if name not in struct.names and "default" not in field:
-                expected = f"a field {name!r} without a default"
-                raise ColumnNotInSchema(column=path + name, found="not there", expected=expected, form=FORM)
+                raise does_not_fit(path + name, "not there", f"a field {name!r} without a default", FORM)
             if name not in struct.names:
                 self._check_default(field, path + name)
         plans = []
         for column in struct.fields:
             if column.name not in fields:
-                found, expected = column.dataType.simpleString(), "no such field"
-                raise ColumnNotInSchema(column=path + column.name, found=found, expected=expected, form=FORM)
+                raise does_not_fit(path + column.name, column.dataType, "no such field", FORM)
             plans.append((column.name, self.value(column.dataType, fields[column.name]["type"], path + column.name)))
         return V.Record(path.rstrip("."), why_no_null, tuple(plans))
 
@@ -192,7 +156,7 @@ class _Fitting:
             _default(field["default"], field["type"], self.named)
         except ValueError:
             expected = f"a field {field['name']!r} whose default is bytes of its type (characters U+0000 to U+00FF)"
-            raise ColumnNotInSchema(column=path, found="not there", expected=expected, form=FORM) from None
+            raise does_not_fit(path, "not there", expected, FORM) from None
 
     def value(self, data_type: T.DataType, schema: Any, path: str) -> V.Values:
         """Return the conversion of a column. Nulls are checked by row, because most columns of Spark are nullable."""
@@ -212,8 +176,7 @@ class _Fitting:
             convert = _convert(data_type, avro_type, kind)
             if convert is not None:
                 return V.Leaf(path, no_null, convert)
-        expected = json.dumps(_said(schema))
-        raise ColumnNotInSchema(column=path, found=data_type.simpleString(), expected=expected, form=FORM)
+        raise does_not_fit(path, data_type, json.dumps(_said(schema)), FORM)
 
 
 def _convert(data_type: T.DataType, avro_type: Any, kind: str) -> V.Convert | None:

@@ -99,7 +99,7 @@ def pinned_schema(
         schema = form.derived(fields, name)
     encoding = _in_time(form, lambda: form.fitted(schema, fields))
     references = encoding.references(registry.version)
-    whole = extra("confluent_kafka.schema_registry").Schema(encoding.text, encoding.schema_type, references)
+    whole = extra("confluent_kafka.schema_registry").Schema(encoding.text, form.SCHEMA_TYPE, references)
     return encoding, registry.schema_id(subject_of(encoding.name), whole)
 
 

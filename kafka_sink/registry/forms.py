@@ -1,4 +1,10 @@
-"""What the three forms of a schema share: the extra's packages, errors about schemas and types, and the framing."""
+"""What the three forms of a schema share: the extra's packages, errors about schemas and types, and the framing.
+
+The framing is magic byte 0, the schema's id, for Protobuf the path of the message, then the payload.
+
+Source: Confluent's "Wire format" (docs.confluent.io, Schema Registry, serializers and deserializers);
+confluent_kafka.schema_registry.common.serde.SchemaId writes the same.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +12,34 @@ import importlib
 import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from kafka_sink.errors import KafkaSinkError, RegistryExtraMissing, SchemaUnreadable, TypeNotMapped
+from kafka_sink.errors import (
+    ColumnNotInSchema,
+    KafkaSinkError,
+    NameNotAllowed,
+    RegistryExtraMissing,
+    SchemaUnreadable,
+    TypeNotMapped,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+# The subject and the schema of a reference -> its version.
+Version = Callable[[str, Any], int]
+
+CAST = "Cast it, e.g. to string."
+CAST_KEYS = "Cast its keys to string, or make it an array with map_entries."
+# Types of a map's keys: JSON has names, and protobuf.dev allows any whole number, string or bool.
+KEYS = (T.StringType, T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+MAGIC_BYTE = b"\x00"
 
 
 def extra(module: str, *, on_executor: bool = False) -> Any:
@@ -26,15 +53,12 @@ def extra(module: str, *, on_executor: bool = False) -> Any:
         raise RegistryExtraMissing(module=module, reason=str(error), on_executor=on_executor) from error
 
 
-# --- schemas that nobody can read -------------------------------------------------------------------------------------
-# A schema that a user or a registry gave is foreign text: whatever a library says of it becomes SchemaUnreadable.
-
-
 @contextmanager
 def read_as(form: str) -> Iterator[None]:
     """Raise SchemaUnreadable, without a cause, for any error of a library in the block.
 
-    A library's error may quote the schema with its control characters, so a traceback must not print that error.
+    A schema that a user or a registry gave is foreign text. A library's error may quote the schema with its control
+    characters, so a traceback must not print that error.
     """
     try:
         yield
@@ -44,26 +68,52 @@ def read_as(form: str) -> Iterator[None]:
         raise SchemaUnreadable(form=form, reason=f"{type(error).__name__}: {error}") from None
 
 
-# --- types without a counterpart --------------------------------------------------------------------------------------
-# The error for a Spark type that a form has no type for, and its remedy.
-
-CAST = "Cast it, e.g. to string."
-CAST_KEYS = "Cast its keys to string, or make it an array with map_entries."
-
-
 def not_mapped(data_type: T.DataType, path: str, form: str, hint: str | None = None) -> TypeNotMapped:
     """Return the error. With `hint` None it advises a cast: of a map's keys, else of the column."""
     hint = hint or (CAST_KEYS if isinstance(data_type, T.MapType) else CAST)
     return TypeNotMapped(column=path, found=data_type.simpleString(), form=form, hint=hint)
 
 
-# --- framing ----------------------------------------------------------------------------------------------------------
-# The registry's framing: magic byte 0, the schema's id, for Protobuf the path of the message, then the payload.
-#
-# Source: Confluent's "Wire format" (docs.confluent.io, Schema Registry, serializers and deserializers);
-# confluent_kafka.schema_registry.common.serde.SchemaId writes the same.
+def check_name(name: str, path: str, form: str) -> None:
+    """Raise NameNotAllowed for a name that neither Avro nor Protobuf allows."""
+    if not (name.isascii() and name.isidentifier()):
+        raise NameNotAllowed(column=path + name, form=form, rule="letters, digits and underscores, no digit first")
 
-MAGIC_BYTE = b"\x00"
+
+def does_not_fit(path: str, found: T.DataType | str, expected: str, form: str) -> ColumnNotInSchema:
+    said = found if isinstance(found, str) else found.simpleString()
+    return ColumnNotInSchema(column=path, found=said, expected=expected, form=form)
+
+
+def no_references(version: Version) -> list[Any]:
+    """The schema refers to no others."""
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowEncoding:
+    """A schema that fits the columns. `text` is registered, `name` is that of its record.
+
+    `encode`: makes a binary array of rows and of the first bytes of each, on executors. `message_indexes`: see
+    `prefix`. `references`: makes the SchemaReferences to other schemas, each of which `version` registers or looks up.
+    """
+
+    text: str
+    name: str
+    encode: Callable[[pa.Array, bytes], pa.Array]
+    message_indexes: tuple[int, ...] = ()
+    references: Callable[[Version], list[Any]] = no_references
+
+    def column(self, record: Column, head: bytes) -> Column:
+        """Return the encoded column (binary). It is null where `record` is null."""
+        encode = self.encode
+
+        def encoded(rows: pa.Array) -> pa.Array:
+            return encode(rows, head)
+
+        in_batches: Any = F.arrow_udf(encoded, "binary")  # type: ignore[attr-defined]
+        column: Column = in_batches(record)
+        return column
 
 
 def prefix(schema_id: int, message_indexes: Sequence[int] = ()) -> bytes:

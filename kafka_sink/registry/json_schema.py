@@ -23,8 +23,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from kafka_sink.errors import ColumnNotInSchema, SchemaUnreadable, ValueNotInSchema
-from kafka_sink.registry.forms import not_mapped, read_as
+from kafka_sink.errors import SchemaUnreadable, ValueNotInSchema
+from kafka_sink.registry.forms import KEYS, Version, does_not_fit, no_references, not_mapped, read_as
 
 FORM = "JSON"
 SCHEMA_TYPE = "JSON"
@@ -49,8 +49,6 @@ WRITTEN: dict[type[T.DataType], dict[str, str]] = {
     T.TimestampType: {"type": "string", "format": "date-time"},
     T.TimestampNTZType: {"type": "string"},  # RFC 3339's date-time has a zone
 }
-# Types of a map's keys. to_json writes them as names.
-KEYS = (T.StringType, T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 TO_JSON = {
     "timeZone": "UTC",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -103,15 +101,13 @@ def _or_null(schema: dict[str, Any], has_null: bool) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class JsonEncoding:
+    """As `forms.ArrowEncoding`, for Spark's own to_json."""
+
     text: str
     name: str
     check: Check
-    schema_type: str = SCHEMA_TYPE
     message_indexes: tuple[int, ...] = ()
-
-    def references(self, version: Callable[[str, Any], int]) -> list[Any]:
-        """Return no references: the schema refers to no others."""
-        return []
+    references: Callable[[Version], list[Any]] = no_references
 
     def column(self, record: Column, head: bytes) -> Column:
         """Return the encoded column (binary). It is null where `record` is null."""
@@ -146,8 +142,7 @@ class _Fitting:
         written = _written(data_type, path)["type"]
         fits = [one for one in allowed if _allows(one, written)]
         if not fits:
-            found, expected = data_type.simpleString(), json.dumps(schema, default=str)
-            raise ColumnNotInSchema(column=path, found=found, expected=expected[:200], form=FORM)
+            raise does_not_fit(path, data_type, json.dumps(schema, default=str)[:200], FORM)
         inner = self._within(data_type, fits[0] if isinstance(fits[0], dict) else {}, path)
         # to_json omits a null field, which only `required` forbids. It writes null items and entries.
         refuses_null = is_required if not path.endswith(("[]", "{}")) else not has_null
@@ -172,14 +167,12 @@ class _Fitting:
         properties, required = schema.get("properties", {}), schema.get("required", [])
         for name in required:
             if name not in struct.names:
-                expected = f"a required property {name!r}"
-                raise ColumnNotInSchema(column=path + name, found="not there", expected=expected, form=FORM)
+                raise does_not_fit(path + name, "not there", f"a required property {name!r}", FORM)
         others = schema.get("additionalProperties", True)
         checks: dict[str, Check] = {}
         for field in struct.fields:
             if field.name not in properties and others is False and not schema.get("patternProperties"):
-                found, expected = field.dataType.simpleString(), "no such property"
-                raise ColumnNotInSchema(column=path + field.name, found=found, expected=expected, form=FORM)
+                raise does_not_fit(path + field.name, field.dataType, "no such property", FORM)
             is_required = field.name in required and field.nullable
             check = self.value(field.dataType, properties.get(field.name, others), path + field.name, is_required)
             if check is not None:

@@ -8,8 +8,9 @@ Readers find fields by number. The first schema numbers them in the columns' ord
 the subject's latest schema has for its name, and a new column gets a number that was never used. Numbers and names of
 removed columns are reserved.
 
-A given schema is a message class of protoc, a file in base64, or the text of a .proto file. Files that it imports are
-registered under their own names and referenced, except files that every registry has.
+A given schema is a message class of protoc, a file in base64, or the text of a .proto file. The official client has no
+parser, so protoc of grpcio-tools compiles a text. Files that a schema imports are registered under their own names and
+referenced, except files that every registry has.
 
 Sources: protobuf.dev's language guide (proto3) and descriptor.proto; Confluent's ProtobufData for the messages that
 dates, timestamps and decimals become; confluent_kafka.schema_registry.protobuf.
@@ -19,25 +20,37 @@ from __future__ import annotations
 
 import base64
 import functools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from kafka_sink.errors import ColumnNotInSchema, NameNotAllowed, SchemaUnreadable
 from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.registry import values as V
-from kafka_sink.registry.forms import extra, framed, not_mapped, read_as
-from kafka_sink.registry.proto_text import compiled
+from kafka_sink.registry.forms import (
+    KEYS,
+    ArrowEncoding,
+    Version,
+    check_name,
+    does_not_fit,
+    extra,
+    framed,
+    not_mapped,
+    read_as,
+)
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
     from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
     from google.protobuf.message import Message
-    from pyspark.sql import Column
 
 FORM = "Protobuf"
 SCHEMA_TYPE = "PROTOBUF"
@@ -79,11 +92,11 @@ FITS: dict[type[T.DataType], dict[str, V.Convert]] = {
     T.TimestampType: {TIMESTAMP: V.seconds_and_nanos},
     T.TimestampNTZType: {DATETIME: V.datetime_parts},
 }
-# Types of map keys: protobuf.dev allows any whole number, string or bool.
-KEYS = (T.StringType, T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 # FieldDescriptorProto in descriptor.proto: LABEL_OPTIONAL, LABEL_REPEATED and TYPE_MESSAGE.
 SINGLE, REPEATED, MESSAGE = 1, 3, 11
 IMPLEMENTATIONS_OWN = range(19_000, 20_000)
+PROTO_FILE = "schema.proto"
+PROTOC_TIMEOUT_S = 60
 
 
 # --- derived ----------------------------------------------------------------------------------------------------------
@@ -199,9 +212,7 @@ def _reserve(message: DescriptorProto, names: list[str], before: DescriptorProto
 def _check_names(struct: T.StructType, path: str) -> None:
     taken: dict[str, str] = {}
     for name in struct.names:
-        if not (name.isascii() and name.isidentifier()):
-            rule = "letters, digits and underscores, no digit first"
-            raise NameNotAllowed(column=path + name, form=FORM, rule=rule)
+        check_name(name, path, FORM)
         other = taken.setdefault(_camel(name), name)
         if other != name:
             rule = f"it has the same name in JSON, {_camel(name)}, as {other!r}"
@@ -216,42 +227,12 @@ def _camel(name: str) -> str:
 # --- fitted -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ProtobufEncoding:
-    """A fitted schema.
-
-    `file` is the descriptor, for the driver. `files` are the file and its imports, each as a FileDescriptorProto.
-    Imported files come before the files that import them.
-    """
-
-    text: str
-    name: str
-    file: FileDescriptor
-    files: tuple[bytes, ...]
-    plan: V.Values
-    message_indexes: tuple[int, ...]
-    schema_type: str = SCHEMA_TYPE
-
-    def references(self, version: Callable[[str, Any], int]) -> list[Any]:
-        """Return the schema's imports as SchemaReferences. `version` registers or looks up one import, and returns its
-        version."""
-        return _references(self.file, version, {})
-
-    def column(self, record: Column, head: bytes) -> Column:
-        """Return the encoded column (binary). It is null where `record` is null."""
-        files, name, plan = self.files, self.name, self.plan
-
-        def encode(rows: pa.Array) -> pa.Array:
-            return encoded(rows, head, files, name, plan)
-
-        in_batches: Any = F.arrow_udf(encode, "binary")  # type: ignore[attr-defined]
-        column: Column = in_batches(record)
-        return column
-
-
 @told_to_spark()
-def encoded(rows: pa.Array, head: bytes, files: tuple[bytes, ...], name: str, plan: V.Values) -> pa.Array:
-    """Encode the rows, on executors. Raises ValueNotInSchema or RegistryExtraMissing."""
+def encoded(rows: pa.Array, head: bytes, *, files: tuple[bytes, ...], name: str, plan: V.Values) -> pa.Array:
+    """Encode the rows, on executors. Raises ValueNotInSchema or RegistryExtraMissing.
+
+    `files`: the message's file and its imports, each as a FileDescriptorProto, behind those that it imports.
+    """
     message = _message_class(files, name)
 
     def write(data: BinaryIO, row: dict[str, Any]) -> None:
@@ -277,7 +258,7 @@ def _descriptor(files: tuple[bytes, ...], name: str, *, on_executor: bool = Fals
 
 
 @read_as(FORM)
-def fitted(schema: str | type[Message], columns: T.StructType) -> ProtobufEncoding:
+def fitted(schema: str | type[Message], columns: T.StructType) -> ArrowEncoding:
     """Check that the schema fits. In a file the first message is used.
 
     Raises SchemaUnreadable, or ColumnNotInSchema with the path of the first column that does not fit.
@@ -294,10 +275,13 @@ def fitted(schema: str | type[Message], columns: T.StructType) -> ProtobufEncodi
         name, files = descriptor.full_name, tuple(_with_imports(descriptor.file))
     text = base64.b64encode(files[-1]).decode("ascii")
     plan = _fit_message(columns, descriptor, "", None)
-    return ProtobufEncoding(text, name, descriptor.file, files, plan, tuple(_indexes(descriptor)))
+    encode = functools.partial(encoded, files=files, name=name, plan=plan)
+    return ArrowEncoding(
+        text, name, encode, tuple(_indexes(descriptor)), lambda version: _references(descriptor.file, version, {})
+    )
 
 
-def _references(file: FileDescriptor, version: Callable[[str, Any], int], known: dict[str, Any]) -> list[Any]:
+def _references(file: FileDescriptor, version: Version, known: dict[str, Any]) -> list[Any]:
     """`known`: those of files that were registered or looked up before, which grows."""
     official = extra("confluent_kafka.schema_registry")
     names = [imported.name for imported in file.dependencies if not imported.name.startswith(KNOWN_FOLDERS)]
@@ -366,18 +350,17 @@ def _fit_message(struct: T.StructType, message: Descriptor, path: str, why_no_nu
     for column in struct.fields:
         field = message.fields_by_name.get(column.name)
         if field is None:
-            found, expected = column.dataType.simpleString(), "no such field"
-            raise ColumnNotInSchema(column=path + column.name, found=found, expected=expected, form=FORM)
+            raise does_not_fit(path + column.name, column.dataType, "no such field", FORM)
         one_of = field.containing_oneof
         if one_of is not None and len(one_of.fields) > 1:
             other = chosen.setdefault(one_of.name, column.name)
             if other != column.name:
                 expected = f"either it or {other!r} (oneof {one_of.name}), and a row could have both"
-                raise ColumnNotInSchema(column=path + column.name, found="there", expected=expected, form=FORM)
+                raise does_not_fit(path + column.name, "there", expected, FORM)
         plans.append((column.name, _fit_field(column.dataType, field, path + column.name)))
     for name, field in message.fields_by_name.items():
         if _is_required(field) and name not in struct.names:
-            raise ColumnNotInSchema(column=path + name, found="not there", expected="a required field", form=FORM)
+            raise does_not_fit(path + name, "not there", "a required field", FORM)
     return V.Record(path.rstrip("."), why_no_null, tuple(plans))
 
 
@@ -397,7 +380,7 @@ def _fit_field(data_type: T.DataType, field: FieldDescriptor, path: str) -> V.Va
     else:
         no_null = "is null, which its field cannot tell from 0 or empty: it is not optional"
         return _fit_one(data_type, field, path, None if field.has_presence and not _is_required(field) else no_null)
-    raise _does_not_fit(data_type, field, path)
+    raise _field_does_not_fit(data_type, field, path)
 
 
 def _fit_one(data_type: T.DataType, field: FieldDescriptor, path: str, why_no_null: str | None) -> V.Values:
@@ -418,7 +401,7 @@ def _fit_one(data_type: T.DataType, field: FieldDescriptor, path: str, why_no_nu
             bare = fits.get(_kind(message.fields_by_name["value"]))
             convert = V.wrapped(bare) if bare else None
     if convert is None:
-        raise _does_not_fit(data_type, field, path)
+        raise _field_does_not_fit(data_type, field, path)
     return V.Leaf(path, why_no_null, convert)
 
 
@@ -442,6 +425,58 @@ def _is_required(field: FieldDescriptor) -> bool:
     return bool(field.is_required if hasattr(field, "is_required") else field.label == field.LABEL_REQUIRED)
 
 
-def _does_not_fit(data_type: T.DataType, field: FieldDescriptor, path: str) -> ColumnNotInSchema:
-    expected = f"{'repeated ' if _is_repeated(field) else ''}{_kind(field)}"
-    return ColumnNotInSchema(column=path, found=data_type.simpleString(), expected=expected, form=FORM)
+def _field_does_not_fit(data_type: T.DataType, field: FieldDescriptor, path: str) -> ColumnNotInSchema:
+    return does_not_fit(path, data_type, f"{'repeated ' if _is_repeated(field) else ''}{_kind(field)}", FORM)
+
+
+# --- the text of a .proto file ----------------------------------------------------------------------------------------
+
+
+def compiled(text: str) -> bytes:
+    """Return a serialized FileDescriptorProto. The text may import files of google/protobuf and google/type.
+
+    protoc runs in a separate process, because it writes its errors to stderr. Modules in the working directory never
+    run: they are neither searched nor on that process's path. Raises SchemaUnreadable with protoc's message, or if
+    grpcio-tools is not installed.
+    """
+    if PathFinder.find_spec("grpc_tools", _module_path()) is None:
+        reason = (
+            "it is not a FileDescriptorProto in base64, and to compile the text of a .proto file takes protoc: pip "
+            "install grpcio-tools, on the driver. Or give the message class that protoc has made of it, or register it "
+            "and set use.latest.version=true"
+        )
+        raise SchemaUnreadable(form=FORM, reason=reason)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            return _compiled_in(folder, text)
+    except OSError as error:
+        reason = f"protoc cannot run in a folder for temporary files (TMPDIR): {error.strerror or error}"
+        raise SchemaUnreadable(form=FORM, reason=reason) from error
+
+
+def _compiled_in(folder: str, text: str) -> bytes:
+    Path(folder, PROTO_FILE).write_text(text, encoding="utf-8")
+    known = Path(extra("google.type.date_pb2").__file__).parents[2]
+    arguments = ["grpc_tools.protoc", f"-I{folder}", f"-I{known}", f"--descriptor_set_out={folder}/set", PROTO_FILE]
+    # -P and cwd: `-m`, or an empty entry in PYTHONPATH, would put the working directory first.
+    command = [sys.executable, "-P", "-m", *arguments]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_module_path())}
+    try:
+        ran = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=PROTOC_TIMEOUT_S, cwd=folder,
+            env=environment,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise SchemaUnreadable(form=FORM, reason=f"protoc did not end within {PROTOC_TIMEOUT_S} s") from None
+    said = ran.stderr.replace(f"{folder}/", "").strip()
+    if ran.returncode:
+        raise SchemaUnreadable(form=FORM, reason=said or "protoc gives no reason")
+    files = extra("google.protobuf.descriptor_pb2").FileDescriptorSet.FromString(Path(folder, "set").read_bytes())
+    file: bytes = files.file[0].SerializeToString()
+    return file
+
+
+def _module_path() -> list[str]:
+    """Return this process's module path without the working directory."""
+    here = os.getcwd()
+    return [place for place in sys.path if place and os.path.abspath(place) != here]

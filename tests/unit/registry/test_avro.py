@@ -85,7 +85,7 @@ def read_back(schema: str, columns: T.StructType, rows: Rows) -> list[Any]:
     encoding = avro.fitted(schema, columns)
     registry = SchemaRegistryClient.new_client({"url": "mock://"})
     head = prefix(registry.register_schema("orders-value", Schema(encoding.text, "AVRO")))
-    encoded = avro.encoded(arrow_rows(rows, columns), head, encoding.written, encoding.plan)
+    encoded = encoding.encode(arrow_rows(rows, columns), head)
     read = AvroDeserializer(registry)
     return [read(row, VALUE) for row in encoded.to_pylist()]
 
@@ -114,7 +114,8 @@ def test_a_nullable_column_is_a_union_with_null_first_and_a_default() -> None:
     expected = {"type": "record", "name": "orders_value", "fields": fields}
     assert json.loads(avro.derived(NESTED, "orders_value")) == expected
     # Nothing of the library that read it is written.
-    assert json.loads(avro.fitted(record(fields[0]), columns_of(id=T.LongType())).written).keys() == expected.keys()
+    encode: Any = avro.fitted(record(fields[0]), columns_of(id=T.LongType())).encode
+    assert json.loads(encode.keywords["written"]).keys() == expected.keys()
 
 
 def test_a_given_schema_takes_what_fits() -> None:
@@ -361,9 +362,9 @@ def test_an_executor_without_it_says_that_rows_may_be_written(module: str, monke
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(RegistryExtraMissing) as missing:
         if module == "fastavro":
-            avro.encoded(ROWS, b"", AVRO.written, AVRO.plan)
+            AVRO.encode(ROWS, b"")
         else:
-            protobuf.encoded(ROWS, b"", unmet.files, unmet.name, unmet.plan)
+            unmet.encode(ROWS, b"")
     assert missing.value.module == module
     assert "all its rows are sent again" in str(missing.value) and NOTHING_SENT not in str(missing.value)
 

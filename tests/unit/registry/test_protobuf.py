@@ -29,7 +29,6 @@ from pyspark.sql import types as T
 from kafka_sink.errors import ColumnNotInSchema, RegistryError, SchemaError, SchemaUnreadable, ValueNotInSchema
 from kafka_sink.registry import avro, column, json_schema, protobuf
 from kafka_sink.registry.forms import prefix
-from kafka_sink.registry.proto_text import compiled
 from kafka_sink.registry.registering import MAX_DEPTH, Registry, depth_of
 from registry_rows import (
     COLUMNS,
@@ -58,7 +57,8 @@ def numbers_of(text: str) -> dict[str, int]:
 
 
 def encoded(encoding: Any, rows: pa.Array, head: bytes = b"") -> pa.Array:
-    return protobuf.encoded(rows, head, encoding.files, encoding.name, encoding.plan)
+    array: pa.Array = encoding.encode(rows, head)
+    return array
 
 
 def written(schema: Any, columns: T.StructType, rows: Rows) -> list[bytes | None]:
@@ -247,7 +247,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_text_is_compiled_to_its_file_alone(scratch: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    file = FileDescriptorProto.FromString(compiled(ORDER))
+    file = FileDescriptorProto.FromString(protobuf.compiled(ORDER))
     assert (file.package, file.syntax) == ("shop", "proto3")
     assert [message.name for message in file.message_type] == ["Order", "Other"]
     assert {field.name: field.number for field in file.message_type[0].field} == {"id": 1, "day": 4, "at": 7}
@@ -261,7 +261,7 @@ def test_what_is_wrong_with_a_text_is_said_with_its_line(scratch: Path, capfd: p
         ('syntax = "proto3"; import "shop/line.proto"; message M {}', r"shop/line\.proto"),
     ):
         with pytest.raises(SchemaUnreadable, match=words) as refused:
-            compiled(text)
+            protobuf.compiled(text)
         assert str(scratch) not in str(refused.value)
         assert list(scratch.iterdir()) == [] and capfd.readouterr() == ("", "")
 
@@ -280,7 +280,9 @@ def test_no_module_of_the_working_directory_is_run(
     monkeypatch.setattr(sys, "path", [*([] if here is None else [here]), str(work), *sys.path])
     monkeypatch.setenv("PYTHONPATH", "")
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
-    assert FileDescriptorProto.FromString(compiled('syntax = "proto3"; message M {}')).message_type[0].name == "M"
+    assert (
+        FileDescriptorProto.FromString(protobuf.compiled('syntax = "proto3"; message M {}')).message_type[0].name == "M"
+    )
     assert not (work / "was_run").exists()
 
 
@@ -291,18 +293,18 @@ def test_a_compiler_of_the_working_directory_is_none(tmp_path: Path, monkeypatch
     elsewhere = [place for place in sys.path if not Path(place, "grpc_tools").exists()]
     monkeypatch.setattr(sys, "path", ["", *elsewhere])
     with pytest.raises(SchemaUnreadable, match="pip install grpcio-tools"):
-        compiled('syntax = "proto3"; message M {}')
+        protobuf.compiled('syntax = "proto3"; message M {}')
     assert not (tmp_path / "was_run").exists()
 
 
 def test_a_compiler_without_end_or_a_host_without_room_is_said(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_sink.registry.proto_text.TIMEOUT_S", 0.001)
+    monkeypatch.setattr("kafka_sink.registry.protobuf.PROTOC_TIMEOUT_S", 0.001)
     with pytest.raises(SchemaUnreadable, match=r"did not end within 0\.001 s") as refused:
-        compiled(ORDER)
+        protobuf.compiled(ORDER)
     assert refused.value.__suppress_context__
     monkeypatch.setattr(tempfile, "tempdir", str(scratch / "gone"))
     with pytest.raises(SchemaUnreadable, match=r"temporary files \(TMPDIR\): No such file or directory"):
-        compiled(ORDER)
+        protobuf.compiled(ORDER)
 
 
 ONE_TEXT = T.StructType([T.StructField("a", T.StringType())])
