@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_sink.broker import resolve
-from kafka_sink.broker.java import find_java
+from kafka_sink.broker.resolve import find_java
 from kafka_sink.kafka.protocol.all_apis import APIS
 
 NEWEST = list(resolve.KAFKA_VERSIONS)[-1]

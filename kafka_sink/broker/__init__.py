@@ -5,15 +5,13 @@ for each Kafka version the network: the Ivy that PySpark ships fetches the broke
 
 The modules:
 
-* `resolve`: the jars of a Kafka version, from the cache or the network
-* `java`: finds the Java that runs them
-* `settings`: `server.properties` and the logging of a node, as text (pure)
+* `resolve`: the jars of a Kafka version, from the cache or the network, and the Java that runs them
+* `settings`: free ports, `server.properties` and the logging of a node
 * `leash`, `process`: processes that end when the process that started them ends
-* `ports`: chooses free ports that stay free
 * `requests`: the two requests to a broker, over a plain socket
 * `cluster`: `LocalKafka`
 * `state`: files by which `stop` and `status` find a cluster of another process
-* `storage`: clear errors when writing to the disk fails
+* `errors`: also for failed writes to the disk
 * `__main__`: the command line
 """
 

@@ -39,9 +39,8 @@ from kafka_sink.broker.errors import (
     tells_of_full_disk,
     writing_to,
 )
-from kafka_sink.broker.java import ClassArchive, find_java
 from kafka_sink.broker.process import LeashedProcess
-from kafka_sink.broker.resolve import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, Release
+from kafka_sink.broker.resolve import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, ClassArchive, Release, find_java
 from kafka_sink.broker.settings import Node, free_ports, render_properties, server_settings
 from kafka_sink.broker.state import CLUSTER_FILE, LOCK_FILE, ClusterIdentity, open_private, write_atomically
 from kafka_sink.errors.exhaustion import exhausted

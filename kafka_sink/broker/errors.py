@@ -172,7 +172,6 @@ class ToolFailed(LocalKafkaError):
 
 
 # --- failed writes to the disk ----------------------------------------------------------------------------------------
-# Clear errors for failed writes to the disk.
 
 # Java's messages for ENOSPC and EDQUOT (strerror of the C library, untranslated in practice), and for SIGBUS: a page
 # of a mapped file (Kafka's indexes) finds no space on the disk.

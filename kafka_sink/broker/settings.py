@@ -1,4 +1,4 @@
-"""The configuration of a node of the local cluster, as text: server.properties and the logging. Pure.
+"""The configuration of a node of the local cluster: its ports, and as text server.properties and the logging.
 
 Every node is both broker and controller (KRaft combined mode, KIP-500). The quorum is static
 (controller.quorum.voters, which 3.9 and 4.x both support). Sources: Kafka's documentation of broker configs,
@@ -16,16 +16,6 @@ from pathlib import Path
 
 from kafka_sink.broker.errors import LocalClusterUnusable
 
-# --- ports ------------------------------------------------------------------------------------------------------------
-# Chooses free ports for brokers that stay free until the brokers bind them.
-#
-# A broker must know its port before it binds it: the voters of the quorum name each other's ports, and a restarted node
-# uses its old port. `bind(0)` and close would return a port of the kernel's ephemeral range. Any new connection may
-# take such a port before the broker binds it. This happens in tests that kill brokers while clients reconnect.
-#
-# So the ports are random ones below that range (it starts at 32768 on Linux, at 49152 on macOS and for IANA). Only
-# another process with the same rule can take one, in the second between choice and bind. Then `cluster` chooses again.
-
 HOST = "127.0.0.1"
 LOWEST_PORT = 20000
 HIGHEST_PORT = 32767
@@ -33,7 +23,13 @@ ATTEMPTS = 1000
 
 
 def free_ports(count: int, rng: random.Random) -> list[int]:
-    """Return `count` different ports on which nothing listens. Raises LocalClusterUnusable if there are too few."""
+    """Return `count` different ports on which nothing listens. Raises LocalClusterUnusable if there are too few.
+
+    A broker must know its port before it binds it: the voters of the quorum name each other's ports, and a restarted
+    node uses its old port. `bind(0)` would return a port of the kernel's ephemeral range, which any new connection may
+    take before the broker binds it. So these are below that range (it starts at 32768 on Linux, at 49152 on macOS and
+    for IANA). Only another process with the same rule can take one. Then `cluster` chooses again.
+    """
     candidates = rng.sample(range(LOWEST_PORT, HIGHEST_PORT + 1), ATTEMPTS)
     found = list(itertools.islice(filter(is_free, candidates), count))
     if len(found) < count:
@@ -55,9 +51,6 @@ def is_free(port: int) -> bool:
     return True
 
 
-# --- settings ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Node:
     """One node: its id (from 1) and its ports.
@@ -77,21 +70,6 @@ class Node:
         return HOST, self.client_port
 
 
-# The cluster computes these settings. With other values the nodes could not find each other.
-COMPUTED_SETTINGS = frozenset(
-    {
-        "process.roles",
-        "node.id",
-        "controller.quorum.voters",
-        "controller.listener.names",
-        "listeners",
-        "advertised.listeners",
-        "listener.security.protocol.map",
-        "log.dirs",
-    }
-)
-
-
 def server_settings(
     node: Node,
     cluster: Sequence[Node],
@@ -99,18 +77,16 @@ def server_settings(
     overrides: Mapping[str, str],
     protocols: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return all settings of `node`, with `overrides`. Raises ValueError if an override is in COMPUTED_SETTINGS.
+    """Return all settings of `node`, with `overrides`. Raises ValueError for an override of a computed setting.
 
     `protocols`: name -> security protocol of the node's further listeners.
     """
-    refused = sorted(COMPUTED_SETTINGS & overrides.keys())
-    if refused:
-        raise ValueError(f"{', '.join(refused)} cannot be set: the local cluster computes it")
     replicas = min(3, len(cluster))
     min_isr = max(1, replicas - 1)
     for_clients = {"PLAINTEXT": node.client_port, **node.listeners}
     protocol_of = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **(protocols or {})}
-    return {
+    # With other values the nodes could not find each other.
+    computed = {
         "process.roles": "broker,controller",
         "node.id": str(node.node_id),
         "controller.quorum.voters": ",".join(f"{each.node_id}@{HOST}:{each.controller_port}" for each in cluster),
@@ -119,6 +95,11 @@ def server_settings(
         "advertised.listeners": _listeners({**for_clients, **node.advertised}),
         "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocol_of.items()),
         "log.dirs": str(data_dir),
+    }
+    if refused := sorted(computed.keys() & overrides.keys()):
+        raise ValueError(f"{', '.join(refused)} cannot be set: the local cluster computes it")
+    return {
+        **computed,
         # A write to a topic that does not exist must fail.
         "auto.create.topics.enable": "false",
         "offsets.topic.replication.factor": str(replicas),
@@ -188,16 +169,15 @@ log4j.appender.console.layout.ConversionPattern=[%d] %p %m (%c)%n
 
 @dataclass(frozen=True, slots=True)
 class Logging:
-    """The logging of a Kafka version: the SLF4J binding that it needs on its class path, and the configuration."""
+    """The logging of a Kafka version: the SLF4J binding that it needs on its class path (organisation, module,
+    revision), and the configuration."""
 
-    binding_organisation: str
-    binding_module: str
-    binding_revision: str
+    binding: tuple[str, str, str]
     configuration: str
     system_property: str
 
 
 # Kafka 4.0 changed from reload4j to Log4j 2 (KIP-653). The published jars do not depend on an SLF4J 1.7 binding.
 # Without a binding the broker logs nothing, not even why it dies.
-LOG4J2 = Logging("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4", _LOG4J2, "log4j2.configurationFile")
-RELOAD4J = Logging("org.slf4j", "slf4j-reload4j", "1.7.36", _RELOAD4J, "log4j.configuration")
+LOG4J2 = Logging(("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"), _LOG4J2, "log4j2.configurationFile")
+RELOAD4J = Logging(("org.slf4j", "slf4j-reload4j", "1.7.36"), _RELOAD4J, "log4j.configuration")

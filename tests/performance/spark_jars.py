@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kafka_sink.broker import resolve
-from kafka_sink.broker.java import find_java
+from kafka_sink.broker.resolve import find_java
 
 SINK_VERSION = "4.2.0"
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
-from kafka_sink.broker.java import find_java
+from kafka_sink.broker.resolve import find_java
 
 DAY = datetime.timedelta(days=1)
 

@@ -85,7 +85,7 @@ class FakeJava:
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeJava:
     """JAVA_HOME has a stand-in, the cache empty jars, and temporary folders are below tmp_path / "temporary"."""
     for version, release in resolve.KAFKA_VERSIONS.items():
-        binding = f"{release.logging.binding_organisation}_{release.logging.binding_module}"
+        binding = "_".join(release.logging.binding[:2])
         jars = tmp_path / "cache" / "pykafka" / f"kafka-{version}"
         jars.mkdir(parents=True)
         for name in (*release.required, binding):

@@ -14,8 +14,8 @@ import pytest
 
 from kafka_sink.broker import resolve
 from kafka_sink.broker.errors import DirectoryUnusable, DiskFull, DownloadFailed, IvyNotFound
-from kafka_sink.broker.java import find_java
 from kafka_sink.broker.process import LeashedProcess, run
+from kafka_sink.broker.resolve import find_java
 from kafka_sink.broker.state import identify
 from waiting import wait_until
 
