@@ -1,5 +1,5 @@
-"""Compression codecs: an object per Kafka codec that compresses the records of a batch. It also decompresses them if a
-broker refuses the batch for its size.
+"""Compression codecs: an object per Kafka codec that compresses the records of a batch, and one that decompresses what
+any client has written.
 
 Only the bytes after the header of 61 bytes are compressed, in one stream per record batch (KIP-98; levels: KIP-390;
 zstd: KIP-110). zstd comes from zstandard, the other three from Arrow. All release the GIL. For two codecs Arrow has no
@@ -22,10 +22,12 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
-import zstandard
+
+if TYPE_CHECKING:
+    import zstandard
 
 
 class Codec(Protocol):
@@ -36,19 +38,12 @@ class Codec(Protocol):
     def compress(self, records: memoryview) -> bytes | memoryview:
         """Return all of `records` (contiguous bytes) compressed. The caller must check if the result is smaller."""
 
-    def decompress(self, compressed: memoryview, size_bytes: int) -> bytes:
-        """Return the records that `compress` made `compressed` of. Returns at most `size_bytes`, their size (at least
-        1)."""
-
 
 class NoCompression:
     id = 0
 
     def compress(self, records: memoryview) -> memoryview:
         return records
-
-    def decompress(self, compressed: memoryview, size_bytes: int) -> bytes:
-        return bytes(compressed)
 
 
 class Gzip:
@@ -57,7 +52,6 @@ class Gzip:
 
     id = 1
     ZLIB_DEFAULT_LEVEL = 6
-    GZIP_WBITS = 16 + zlib.MAX_WBITS  # makes zlib use gzip's header
 
     def __init__(self, level: int = -1) -> None:
         self._codec = pa.Codec("gzip", compression_level=self.ZLIB_DEFAULT_LEVEL if level == -1 else level)
@@ -65,9 +59,6 @@ class Gzip:
     def compress(self, records: memoryview) -> bytes:
         compressed: bytes = self._codec.compress(records, asbytes=True)
         return compressed
-
-    def decompress(self, compressed: memoryview, size_bytes: int) -> bytes:
-        return zlib.decompressobj(wbits=self.GZIP_WBITS).decompress(compressed, size_bytes)
 
 
 class Snappy:
@@ -77,7 +68,7 @@ class Snappy:
     # Magic, the format's version, and the oldest version that can read it.
     HEADER = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
     BLOCK_BYTES = 32 * 1024  # as snappy-java; 64 KB, snappy's largest window, is slower and 3 % smaller
-    _BLOCK_LENGTH = struct.Struct(">i")
+    BLOCK_LENGTH = struct.Struct(">i")
 
     def __init__(self) -> None:
         self._codec = pa.Codec("snappy")
@@ -86,17 +77,7 @@ class Snappy:
         parts = [self.HEADER]
         for block in _blocks(records, self.BLOCK_BYTES):
             compressed = self._codec.compress(block, asbytes=True)
-            parts += (self._BLOCK_LENGTH.pack(len(compressed)), compressed)
-        return b"".join(parts)
-
-    def decompress(self, compressed: memoryview, size_bytes: int) -> bytes:
-        parts = []
-        at = len(self.HEADER)
-        for block_bytes in _block_sizes(size_bytes, self.BLOCK_BYTES):
-            (length,) = self._BLOCK_LENGTH.unpack_from(compressed, at)
-            at += self._BLOCK_LENGTH.size
-            parts.append(self._codec.decompress(compressed[at : at + length], block_bytes, asbytes=True))
-            at += length
+            parts += (self.BLOCK_LENGTH.pack(len(compressed)), compressed)
         return b"".join(parts)
 
 
@@ -130,19 +111,6 @@ class Lz4:
             else:
                 parts += (self._BLOCK_LENGTH.pack(len(block) | self._STORED), block)
         return b"".join((*parts, self.END_MARK))
-
-    def decompress(self, compressed: memoryview, size_bytes: int) -> bytes:
-        parts: list[bytes | memoryview] = []
-        at = len(self.HEADER)
-        for block_bytes in _block_sizes(size_bytes, self.BLOCK_BYTES):
-            (word,) = self._BLOCK_LENGTH.unpack_from(compressed, at)
-            at += self._BLOCK_LENGTH.size
-            length = word & ~self._STORED
-            block = compressed[at : at + length]
-            stored = word & self._STORED
-            parts.append(block if stored else self._codec.decompress(block, block_bytes, asbytes=True))
-            at += length
-        return b"".join(parts)
 
 
 class Zstd:
@@ -180,20 +148,10 @@ class Zstd:
     def compress(self, records: memoryview) -> bytes:
         return self._compressor.compress(records)
 
-    def decompress(self, compressed: memoryview, size_bytes: int) -> bytes:
-        import zstandard
-
-        return zstandard.ZstdDecompressor().stream_reader(compressed).read(size_bytes)
-
 
 def _blocks(records: memoryview, block_bytes: int) -> Iterator[memoryview]:
     """Return slices of `block_bytes`, the last one shorter. One Python step per block, which is hundreds of rows."""
     return (records[start : start + block_bytes] for start in range(0, len(records), block_bytes))
-
-
-def _block_sizes(size_bytes: int, block_bytes: int) -> Iterator[int]:
-    """Return the sizes of the slices that `_blocks` makes of `size_bytes`."""
-    return (min(block_bytes, size_bytes - start) for start in range(0, size_bytes, block_bytes))
 
 
 # Codec name -> its constructor. options/config.py knows which codecs have a level, and its range.
@@ -208,23 +166,6 @@ def codec_for(name: str, level: int | None = None) -> Codec:
 
 
 # --- decompression ----------------------------------------------------------------------------------------------------
-# Decompresses the records of a batch that anybody may have written, within a limit.
-#
-# Scope: bytes to bytes, by codec id. compression.py writes what only this project wrote; this module reads what every
-# client writes and what a broker may send:
-#
-#     gzip    one member, or several; other bytes behind them are left out, as Java does
-#     snappy  the stream of snappy-java, or one raw block, as librdkafka writes
-#     lz4     frames, also with linked blocks, which Java cannot read and librdkafka can; other bytes are left out
-#     zstd    frames, with or without the size of their content, and nothing else, as for Java
-#
-# What is left out has no record that counts: the decoder compares the number of records with the batch's header.
-#
-# No result is larger than the limit. No size that the input claims is allocated before it was compared with the limit.
-# zstd takes up to 128 MiB more for its window, the most that Java allows too.
-#
-# Source: SnappyInputStream of snappy-java; Lz4BlockInputStream, java.util.zip.GZIPInputStream (readTrailer); RFC 8878;
-# lz4_Frame_format.md; RecordBatch attributes: KIP-98, KIP-110.
 
 # Content is read in pieces, of which the first is as large as content usually is.
 _USUAL_RATIO = 4
@@ -233,7 +174,6 @@ _MOST_PIECE_BYTES = 4 * 1024 * 1024
 # More than records of usual rows are compressed by.
 _ZSTD_HIGH_RATIO = 16
 _SNAPPY_MAGIC = Snappy.HEADER[:8]
-_SNAPPY_LENGTH = struct.Struct(">i")
 # A raw block begins with the length of its content, as a varint of 32 bits.
 _SNAPPY_CONTENT_LENGTH_BYTES = 5
 # snappy-java has blocks of 1 KiB or more, except where somebody flushes.
@@ -241,8 +181,6 @@ _SNAPPY_MOST_SMALL_BLOCKS = 1_000
 _SNAPPY_LEAST_MEAN_BYTES = 64
 # The longest copy is 64 bytes and takes three. A block that claims more is damaged.
 _SNAPPY_MOST_RATIO = 64
-
-
 # Of a block that is one byte, repeated.
 _ZSTD_RLE = 1
 _ZSTD_MAGIC, _ZSTD_LEAST_HEADER_BYTES = b"\x28\xb5\x2f\xfd", 6
@@ -250,8 +188,7 @@ _LZ4_MAGIC, _LZ4_LEAST_HEADER_BYTES = b"\x04\x22\x4d\x18", 7
 # Frames of anything else, with magic 0x184D2A50 to 5F.
 _SKIPPED_MAGIC = b"\x2a\x4d\x18"
 _GZIP_MAGIC = b"\x1f\x8b"
-# zlib's largest window, with a header of gzip.
-_GZIP_WINDOW_BITS = 31
+_GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS  # makes zlib use gzip's header
 
 Content = bytes | bytearray
 
@@ -265,9 +202,27 @@ class TooManyBytes(ValueError):
 
 
 class Decompressor:
-    """Decompresses one batch after the other. It is not thread-safe, because zstd keeps its work area between calls."""
+    """Decompresses one batch after the other. It is not thread-safe, because zstd keeps its work area between calls.
+
+        gzip    one member, or several; other bytes behind them are left out, as Java does
+        snappy  the stream of snappy-java, or one raw block, as librdkafka writes
+        lz4     frames, also with linked blocks, which Java cannot read and librdkafka can; other bytes are left out
+        zstd    frames, with or without the size of their content, and nothing else, as for Java
+
+    What is left out has no record that counts: the decoder compares the number of records with the batch's header.
+
+    No result is larger than the limit. No size that the input claims is allocated before it was compared with the
+    limit. zstd takes up to 128 MiB more for its window, the most that Java allows too.
+
+    Source: SnappyInputStream of snappy-java; Lz4BlockInputStream, java.util.zip.GZIPInputStream (readTrailer); RFC
+    8878; lz4_Frame_format.md; RecordBatch attributes: KIP-98, KIP-110.
+    """
 
     def __init__(self) -> None:
+        # Only who reads or uses the codec needs it: the import takes some milliseconds.
+        import zstandard
+
+        self._library = zstandard
         self._decompressors: Mapping[int, Callable[[memoryview, int], Content]] = {
             1: _gzip,
             2: self._snappy,
@@ -285,23 +240,23 @@ class Decompressor:
             raise DamagedRecords(f"{codec_id} is no codec of Kafka's")
         try:
             return decompressor(compressed, most_bytes)
-        except (OSError, EOFError, zlib.error, zstandard.ZstdError, pa.ArrowException) as error:
+        except (OSError, EOFError, zlib.error, self._library.ZstdError, pa.ArrowException) as error:
             raise DamagedRecords(str(error)) from error
 
     @functools.cached_property
     def _zstandard(self) -> zstandard.ZstdDecompressor:
-        return zstandard.ZstdDecompressor()
+        return self._library.ZstdDecompressor()
 
     def _zstd(self, compressed: memoryview, most_bytes: int) -> Content:
         """One frame in one step is twice as fast as a stream. python-zstandard returns only the first one of several if
         its content has no size, or none (0)."""
         unknown = -1
-        claimed = zstandard.frame_content_size(compressed)
+        claimed = self._library.frame_content_size(compressed)
         room = min(_ZSTD_HIGH_RATIO * len(compressed), most_bytes) if claimed == unknown else claimed
         if room <= most_bytes and _zstd_frame_bytes(compressed) == len(compressed):
             try:
                 return self._zstandard.decompress(compressed, max_output_size=room, allow_extra_data=False)
-            except zstandard.ZstdError:
+            except self._library.ZstdError:
                 pass  # There is more content than was expected, or damage.
         return _streamed("zstd", compressed, most_bytes)
 
@@ -416,10 +371,10 @@ def _snappy_blocks(compressed: memoryview) -> Iterator[memoryview]:
         if compressed[at : at + len(_SNAPPY_MAGIC)] == _SNAPPY_MAGIC:
             at += len(Snappy.HEADER)
             continue
-        if len(compressed) - at < _SNAPPY_LENGTH.size:
+        if len(compressed) - at < Snappy.BLOCK_LENGTH.size:
             raise EOFError("the length of a block is cut off")
-        (length,) = _SNAPPY_LENGTH.unpack_from(compressed, at)
-        at += _SNAPPY_LENGTH.size
+        (length,) = Snappy.BLOCK_LENGTH.unpack_from(compressed, at)
+        at += Snappy.BLOCK_LENGTH.size
         if not 0 <= length <= len(compressed) - at:
             raise EOFError("a block is cut off")
         yield compressed[at : at + length]

@@ -45,10 +45,9 @@ def split(
 ) -> list[ProducerBatch]:
     """Return parts of at most `part_bytes` of records before compression, closed and numbered, in order.
 
-    `codec`: the codec that compressed `batch`. Returns the batch's buffer to the pool, and takes the parts' buffers
-    from it.
+    `codec`: of the parts. Returns the batch's buffer to the pool, and takes the parts' buffers from it.
     """
-    runs = cut_records(batch.records(codec), batch.base_timestamp, part_bytes)
+    runs = cut_records(batch.records(), batch.base_timestamp, part_bytes)
     return _parts(batch, runs, producer, codec, pool)
 
 
@@ -57,7 +56,7 @@ def rest(
 ) -> tuple[list[ProducerBatch], list[RefusedRow]]:
     """Return `batch` without the records at `places`, as one closed and numbered batch or none, and those records.
     Buffers as in `split`."""
-    records = batch.records(codec)
+    records = batch.records()
     refused = [
         RefusedRow(batch.topic_partition, timestamp_ms, body)
         for timestamp_ms, body in records_at(records, batch.base_timestamp, sorted(places))

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.buffer_pool import Buffer
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.records.compression import Codec
+from kafka_sink.records.compression import Codec, Decompressor
 from kafka_sink.records.kernel import KERNEL, OpenBatches
 from kafka_sink.records.record_batch import HEADER_BYTES, TRANSACTIONAL_BIT, crc32c
 
@@ -209,10 +209,12 @@ class ProducerBatch:
             self._codec_id = codec.id
             self.records_crc = None
 
-    def records(self, codec: Codec) -> bytes:
-        """Return the records as they were before `close` compressed them with `codec`."""
+    def records(self) -> bytes:
+        """Return the records as they were before `close` compressed them."""
         records = self.buffer.view[HEADER_BYTES : self.end]
-        return bytes(records) if self._codec_id == NO_COMPRESSION else codec.decompress(records, self.records_bytes)
+        if self._codec_id == NO_COMPRESSION:
+            return bytes(records)
+        return bytes(Decompressor().decompress(self._codec_id, records, self.records_bytes))
 
     def number(self, producer: ProducerIdAndEpoch, base_sequence: int) -> None:
         """Write the header with its CRC. This happens once, unless the batch is known not to be written

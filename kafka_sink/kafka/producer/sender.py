@@ -490,7 +490,7 @@ class Sender:
         transaction = self._transactions.transaction
         if transaction is not None and is_of_transaction(result.error_code):
             return transaction_refused(transaction.transactional_id, "Produce", result.error_code)
-        return _refusal(batch, result, self.sequences.former_topic_id(batch), self._codec)
+        return _refusal(batch, result, self.sequences.former_topic_id(batch))
 
     def _acknowledge(self, batch: ProducerBatch, base_offset: int | None, now_ms: int) -> None:
         if self._release_if_failed(batch) or self._ends_renumbering(batch):
@@ -726,9 +726,7 @@ def _topic_recreated(batch: ProducerBatch, snapshot: MetadataSnapshot) -> TopicR
     )
 
 
-def _refusal(
-    batch: ProducerBatch, result: ProduceResult, former_topic_id: uuid.UUID | None, codec: Codec
-) -> KafkaSinkError:
+def _refusal(batch: ProducerBatch, result: ProduceResult, former_topic_id: uuid.UUID | None) -> KafkaSinkError:
     """Return the exception for the leader's final error about `batch`. `former_topic_id`: see `Sequences`."""
     topic, partition = batch.topic_partition
     if result.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and former_topic_id is not None:
@@ -737,7 +735,7 @@ def _refusal(
         return TopicAuthorizationFailed(topic=topic)
     if result.error_code == ErrorCode.MESSAGE_TOO_LARGE:
         # The batch has one record: a larger batch would have been split.
-        ((timestamp_ms, body),) = records_at(batch.records(codec), batch.base_timestamp, [0])
+        ((timestamp_ms, body),) = records_at(batch.records(), batch.base_timestamp, [0])
         return RecordTooLarge(
             topic=topic,
             size_bytes=batch.size_bytes,
@@ -760,8 +758,6 @@ def _refusal(
         advice=error_policy.advice(result.error_code),
         refused=0 if first is None else len(result.refused),
         place=None if first is None else first.place,
-        timestamp_ms=None
-        if first is None
-        else records_at(batch.records(codec), batch.base_timestamp, [first.place])[0][0],
+        timestamp_ms=None if first is None else records_at(batch.records(), batch.base_timestamp, [first.place])[0][0],
         reason="" if first is None else first.message,
     )

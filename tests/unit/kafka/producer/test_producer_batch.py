@@ -74,10 +74,9 @@ def test_the_records_can_be_had_back(name: str, value: bytes) -> None:
     batch = filled(value)
     batch.settle()
     records = bytes(batch.wire_bytes[61:])
-    codec = codec_for(name)
-    batch.close(codec)
+    batch.close(codec_for(name))
     assert batch.records_bytes == len(records)
-    assert batch.records(codec) == records
+    assert batch.records() == records
 
 
 def test_rows_that_compression_makes_larger_stay_as_they_are() -> None:
