@@ -53,7 +53,7 @@ class Reason(IntEnum):
     RefusedByLeader = 10
 
 
-# --- rows that can be chosen of ---------------------------------------------------------------------------------------
+# --- rows that can be selected ----------------------------------------------------------------------------------------
 
 
 def plain(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -246,7 +246,7 @@ class RecordColumns:
             timestamp_is_set=timestamp_is_set,
             topic=None if topic is None else as_string(topic),
             partition=None if partition is None else _numpy(partition, np.int32, null=-1),
-            partition_is_set=None if partition is None else _is_valid(partition),
+            partition_is_set=None if partition is None else is_valid(partition),
         )
 
 
@@ -279,9 +279,10 @@ def as_string(array: pa.Array) -> pa.Array:
     return array if pa.types.is_large_string(array.type) else array.cast(pa.string())
 
 
-def _is_valid(array: pa.Array) -> npt.NDArray[np.bool_]:
-    is_valid: npt.NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
-    return is_valid
+def is_valid(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """Return bool[n]: False for a null."""
+    valid: npt.NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+    return valid
 
 
 def _numpy(array: pa.Array, dtype: npt.DTypeLike, *, null: int = 0) -> npt.NDArray[np.signedinteger]:
@@ -323,7 +324,7 @@ def _milliseconds(
     timestamp_ms = ticks * _MS_PER_SECOND if unit == "s" else ticks // _TICKS_PER_MS[unit]
     if not timestamp.null_count:
         return timestamp_ms, True
-    is_set = _is_valid(timestamp)
+    is_set = is_valid(timestamp)
     return np.where(is_set, timestamp_ms, np.int64(now_ms)), is_set
 
 
@@ -368,7 +369,7 @@ def _lengths(array: pa.Array) -> pa.Array:
 
         return pc.binary_length(array)
     views = np.frombuffer(array.buffers()[1], "<i4").reshape(-1, 4)[array.offset : array.offset + len(array)]
-    return pa.array(views[:, 0], mask=~_is_valid(array))
+    return pa.array(views[:, 0], mask=~is_valid(array))
 
 
 def _total(numbers: pa.Array) -> int:

@@ -3,8 +3,13 @@
     murmur2  org.apache.kafka.common.utils.Utils.murmur2, with which Java producers choose a key's partition: the
              same bytes must have the same hash here. It is MurmurHash2 (32 bits, Austin Appleby) with a fixed seed.
     murmur3  MurmurHash3_x86_32 with seed 0: `mmh3.hash`, which takes one key per call.
+    crc32    zlib's, which librdkafka's partitioners use (rdcrc32.h)
+    fnv1a    Go's hash/fnv, New32a, which Sarama's partitioner uses; also in librdkafka (rdfnv1a.c)
 
-Both process 4 bytes per round, little-endian, then the remaining 0 to 3 bytes, then a final mix.
+The steps of a hash depend on each other within a key, but never between keys. So round i processes the word i (4 bytes,
+little-endian) of all keys that have one. The keys are sorted by length, longest first, so these are the first few keys.
+The work is proportional to the number of words, not to rows times the longest key. A round costs about 4 us, however
+few keys it has: a single key of 1 MB takes 1 s. The remaining 0 to 3 bytes of the keys come last.
 """
 
 from __future__ import annotations
@@ -15,14 +20,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-
-# --- keys as words ----------------------------------------------------------------------------------------------------
-# The keys of a column as 32-bit words, so that a hash performs each step for all keys at once.
-#
-# The steps of a hash depend on each other within a key, but never between keys. So round i processes all keys that have
-# a word i. The keys are sorted by length, longest first, so these are the first few keys of the column. The work is
-# proportional to the number of words, not to rows times the longest key. A round costs about 4 us, however few keys it
-# has: a single key of 1 MB takes 1 s.
 
 UInt32s = npt.NDArray[np.uint32]
 Int64s = npt.NDArray[np.int64]
@@ -85,7 +82,7 @@ def hash_keys(keys: pa.Array, hash_words: Callable[[KeyWords], UInt32s]) -> UInt
     return hashes
 
 
-# --- murmur -----------------------------------------------------------------------------------------------------------
+# --- murmur2 and murmur3 ----------------------------------------------------------------------------------------------
 
 SEED = np.uint32(0x9747B28C)
 M = np.uint32(0x5BD1E995)
@@ -149,13 +146,8 @@ def _rotated(numbers: UInt32s, bits: int) -> UInt32s:
 
 
 # --- CRC-32 and FNV-1a ------------------------------------------------------------------------------------------------
-# CRC-32 and FNV-1a over a column of keys: the hashes of librdkafka's and Sarama's partitioners.
-#
-# Both are defined byte by byte. CRC-32 processes one word at a time here. Its tables give the effect of 16 bits at once
-# (composed from a byte's table: "slicing by 4" with half the lookups). FNV-1a's multiplication does not allow this, so
-# each word takes four steps.
-#
-# Source: librdkafka's rdcrc32.h (zlib's CRC-32) and rdfnv1a.c; Go's hash/fnv, New32a.
+# Both are defined byte by byte. The CRC's tables give the effect of 16 bits at once (composed from a byte's table:
+# "slicing by 4" with half the lookups). FNV-1a's multiplication does not allow this: each word takes four steps.
 
 BYTE = np.uint32(0xFF)
 ALL_ONES = np.uint32(0xFFFFFFFF)

@@ -36,7 +36,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_sink.errors import PartitionOutOfRange
-from kafka_sink.records.columns import RecordColumns
+from kafka_sink.records.columns import RecordColumns, is_valid
 from kafka_sink.records.kernel import KERNEL
 from kafka_sink.records.key_hashes import crc32, fnv1a, murmur3
 
@@ -163,7 +163,7 @@ class RowPartitioner:
             return np.zeros(self._columns.num_rows, np.bool_)
         if rule.null_key_number is not None or key is None or not key.null_count:
             return np.ones(self._columns.num_rows, np.bool_)
-        return _is_valid(key)
+        return is_valid(key)
 
     @cached_property
     def _key_numbers(self) -> npt.NDArray[np.integer]:
@@ -172,7 +172,7 @@ class RowPartitioner:
             return np.full(self._columns.num_rows, rule.null_key_number)
         numbers = rule.key_number(key)
         if key.null_count and rule.null_key_number is not None:
-            numbers[~_is_valid(key)] = rule.null_key_number
+            numbers[~is_valid(key)] = rule.null_key_number
         return numbers
 
     @cached_property
@@ -222,11 +222,6 @@ def _remainders(numbers: npt.NDArray[np.integer], divisor: int) -> npt.NDArray[n
     """Return `numbers % divisor` for non-negative numbers. numpy divides by one number with vector instructions, but
     takes ten times as long for remainders."""
     return numbers - numbers // divisor * divisor
-
-
-def _is_valid(array: pa.Array) -> npt.NDArray[np.bool_]:
-    is_valid: npt.NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
-    return is_valid
 
 
 def _check_range(partitions: Int32s, *, topic: str, partition_count: int) -> None:

@@ -43,54 +43,44 @@ def cut_records(records: bytes, base_timestamp: int, run_bytes: int) -> list[Rec
 
     `records`: uncompressed, at least one, as this project writes them (offset deltas 0 to n - 1).
     """
-    data = np.frombuffer(records, np.uint8)
-    body, end = _bounds(records)
-    timestamp_at = body + ATTRIBUTES_BYTES
-    timestamp_delta, timestamp_size = varints_at(data, timestamp_at)
-    tail = timestamp_at + timestamp_size + varint_sizes(np.arange(len(end)))
-    runs = []
-    for first, last in _runs(end, run_bytes):
-        chosen = slice(first, last)
-        deltas = timestamp_delta[chosen]
-        runs.append(
-            RecordRun(
-                data=_encode(records, tail[chosen], end[chosen], deltas - deltas[0]),
-                record_count=last - first,
-                base_timestamp=base_timestamp + int(deltas[0]),
-                max_timestamp=base_timestamp + int(deltas.max()),
-            )
-        )
-    return runs
+    found = _Records(records, base_timestamp)
+    return [found.run(slice(first, last)) for first, last in _runs(found.end, run_bytes)]
 
 
 def without_records(records: bytes, base_timestamp: int, places: Collection[int]) -> RecordRun | None:
     """Return all of `records` (as in `cut_records`) except those at `places`, as one run, or None if nothing is
     left."""
-    body, end = _bounds(records)
-    kept = np.setdiff1d(np.arange(len(end)), np.array(sorted(places), np.int64))
-    if not kept.size:
-        return None
-    timestamp_delta, timestamp_size = varints_at(np.frombuffer(records, np.uint8), body + ATTRIBUTES_BYTES)
-    tail = body + ATTRIBUTES_BYTES + timestamp_size + varint_sizes(np.arange(len(end)))
-    deltas = timestamp_delta[kept]
-    return RecordRun(
-        data=_encode(records, tail[kept], end[kept], deltas - deltas[0]),
-        record_count=len(kept),
-        base_timestamp=base_timestamp + int(deltas[0]),
-        max_timestamp=base_timestamp + int(deltas.max()),
-    )
+    found = _Records(records, base_timestamp)
+    kept = np.setdiff1d(np.arange(len(found.end)), np.array(sorted(places), np.int64))
+    return found.run(kept) if kept.size else None
 
 
 def records_at(records: bytes, base_timestamp: int, places: Sequence[int]) -> list[tuple[int, bytes]]:
     """Return the timestamp (ms) of each of `records` (as in `cut_records`) at `places`, and the bytes of its key, value
     and headers."""
-    body, end = _bounds(records)
-    chosen = np.array(places, np.int64)
-    timestamp_at = body[chosen] + ATTRIBUTES_BYTES
-    delta, size = varints_at(np.frombuffer(records, np.uint8), timestamp_at)
-    tail = timestamp_at + size + varint_sizes(chosen)
-    bounds = zip(delta.tolist(), tail.tolist(), end[chosen].tolist(), strict=True)
-    return [(base_timestamp + each, records[start:stop]) for each, start, stop in bounds]
+    found, chosen = _Records(records, base_timestamp), np.array(places, np.int64)
+    bounds = (numbers[chosen].tolist() for numbers in (found.timestamp_delta, found.tail, found.end))
+    return [(base_timestamp + delta, records[start:stop]) for delta, start, stop in zip(*bounds, strict=True)]
+
+
+class _Records:
+    """Where the parts of each record are: `tail` and `end` (int64[n]) bound its key, value and headers."""
+
+    def __init__(self, records: bytes, base_timestamp: int) -> None:
+        self._records, self._base_timestamp = records, base_timestamp
+        body, self.end = _bounds(records)
+        timestamp_at = body + ATTRIBUTES_BYTES
+        self.timestamp_delta, timestamp_size = varints_at(np.frombuffer(records, np.uint8), timestamp_at)
+        self.tail = timestamp_at + timestamp_size + varint_sizes(np.arange(len(self.end)))
+
+    def run(self, chosen: slice | Int64s) -> RecordRun:
+        deltas = self.timestamp_delta[chosen]
+        return RecordRun(
+            data=_encode(self._records, self.tail[chosen], self.end[chosen], deltas - deltas[0]),
+            record_count=len(deltas),
+            base_timestamp=self._base_timestamp + int(deltas[0]),
+            max_timestamp=self._base_timestamp + int(deltas.max()),
+        )
 
 
 def _bounds(records: bytes) -> tuple[Int64s, Int64s]:

@@ -1,4 +1,4 @@
-"""Asks the registry by the official client, on the driver, and explains its refusals.
+"""Asks the registry by the official client, on the driver, and explains its refusals. Names subjects as that client.
 
 The client does retries, TLS and authentication. Its timeouts apply within `ASK_TIMEOUT_S`. Messages show the registry's
 answer without the conf's secrets. The client's exceptions are not chained, because those of the HTTP library may quote
@@ -111,18 +111,18 @@ class Registry:
         Raises SchemaIncompatible, SchemaNotRegistered, RegistryRefused or RegistryUnreachable.
         """
         if self.registers:
-            answer = self._ask(subject, "register_schema", subject, schema, normalize_schemas=self.normalizes)
+            schema_id = self._ask(subject, "register_schema", subject, schema, normalize_schemas=self.normalizes)
         else:
-            found = self._ask(subject, "lookup_schema", subject, schema, normalize_schemas=self.normalizes)
-            answer = found.schema_id
-        schema_id = answer
+            schema_id = self._lookup(subject, schema).schema_id
         return self._number(subject, "id", schema_id, least=0)
 
     def version(self, subject: str, schema: Schema) -> int:
         """Register or look up a schema that others reference. Return its version. Raises as `schema_id` does."""
         self.schema_id(subject, schema)
-        found = self._ask(subject, "lookup_schema", subject, schema, normalize_schemas=self.normalizes)
-        return self._number(subject, "version", found.version, least=1)
+        return self._number(subject, "version", self._lookup(subject, schema).version, least=1)
+
+    def _lookup(self, subject: str, schema: Schema) -> Any:
+        return self._ask(subject, "lookup_schema", subject, schema, normalize_schemas=self.normalizes)
 
     def latest(self, subject: str, fmt: str | None = None) -> Registered:
         """Return the subject's latest schema.
@@ -298,12 +298,9 @@ def _user_and_rest(url: str) -> tuple[str, str]:
 
 
 # --- subjects ---------------------------------------------------------------------------------------------------------
-# Subjects: the names of schemas in the registry, by the official client's strategies.
-#
-# - topic (TopicNameStrategy): one schema for each topic
-# - record (RecordNameStrategy): one schema for each record type, in all topics
-# - topic-record (TopicRecordNameStrategy): one schema for each record type and topic
 
+# The official client's strategies: one schema for each topic, for each record type in all topics, or for each record
+# type and topic.
 STRATEGIES = {
     "topic": "topic_subject_name_strategy",
     "record": "record_subject_name_strategy",
@@ -312,7 +309,9 @@ STRATEGIES = {
 
 
 def subject_name(strategy: str, topic: str, record_name: str, is_key: bool) -> str:
-    """>>> subject_name("topic", "orders", "orders_value", is_key=False)
+    """Return the name of a schema in the registry.
+
+    >>> subject_name("topic", "orders", "orders_value", is_key=False)
     'orders-value'
     """
     serialization = extra("confluent_kafka.serialization")
