@@ -135,12 +135,9 @@ def render_properties(settings: Mapping[str, str]) -> str:
 def _escape(text: str) -> str:
     # Kafka reads the file as ISO 8859-1, so other characters become UTF-16 \uXXXX. `=`, `:`, `#`, `!` and leading
     # spaces need an escape, because they would end a key, begin a comment, or be skipped.
-    return "".join(_escape_unit(unit) for unit in _utf16_units(text))
-
-
-def _utf16_units(text: str) -> list[int]:
     encoded = text.encode("utf-16-be", "surrogatepass")
-    return [int.from_bytes(encoded[at : at + 2], "big") for at in range(0, len(encoded), 2)]
+    units = (int.from_bytes(encoded[at : at + 2], "big") for at in range(0, len(encoded), 2))
+    return "".join(map(_escape_unit, units))
 
 
 def _escape_unit(unit: int) -> str:

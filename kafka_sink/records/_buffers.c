@@ -1,6 +1,6 @@
-/* Buffers of a call of the kernel: see _buffers.h. */
+/* Buffers of a call of the kernel; see _kernel.h. */
 
-#include "_buffers.h"
+#include "_kernel.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* CRC-32C: see _crc32c.h. */
+/* CRC-32C; see _kernel.h. */
 
-#include "_crc32c.h"
+#include "_kernel.h"
 
 #include <string.h>
 #if defined(__x86_64__) && defined(__GNUC__)

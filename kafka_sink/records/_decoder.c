@@ -11,10 +11,7 @@
  * wrong is a ValueError. Memory may change between two calls, so each call checks every length again just before use.
  */
 
-#include "_decoder.h"
-
-#include "_crc32c.h"
-#include "_record_batch.h"
+#include "_kernel.h"
 
 #include <string.h>
 

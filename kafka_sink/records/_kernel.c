@@ -12,10 +12,7 @@
  * must be aligned.
  */
 
-#include "_buffers.h"
-#include "_crc32c.h"
-#include "_decoder.h"
-#include "_record_batch.h"
+#include "_kernel.h"
 
 #include <string.h>
 

@@ -71,11 +71,7 @@ def sum_row_hashes(columns: RecordColumns) -> tuple[int, int]:
 
 
 class CompiledEncoder:
-    """Encodes the rows of `columns` in wire order: row i of this object is row `order[i]` of the Arrow batch.
-
-    `order`: int64[n], a permutation or a selection of the batch's rows. Keeps the Arrow batch in memory, so release the
-    encoder as soon as its rows are in their buffers.
-    """
+    """See kernel.Encoder."""
 
     def __init__(self, columns: RecordColumns, order: Int64s) -> None:
         self._columns = _columns(columns)
@@ -85,11 +81,6 @@ class CompiledEncoder:
         _kernel.payload_sizes(*self._columns, self.payload_sizes)
 
     def fill(self, places: Int64s, next_row: Int64s, end_row: Int64s, batches: OpenBatches) -> None:
-        """Encode as many rows as fit into the batch of each of `places` (int64[k], all different).
-
-        A batch's rows go in wire order from `next_row[place]` up to, not including, `end_row[place]` (int64[p] both).
-        Advances `next_row` and the batch's numbers.
-        """
         _kernel.fill(
             *self._columns,
             self._order,

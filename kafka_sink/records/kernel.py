@@ -72,11 +72,20 @@ class OpenBatches:
 
 
 class Encoder(Protocol):
-    """See compiled.CompiledEncoder. Batches may have a `records_crc` only if the kernel `sums_records`."""
+    """Encodes the rows of some columns in wire order: row i of this object is row `order[i]` of the Arrow batch.
+
+    `order`: int64[n], a permutation or a selection of the batch's rows. Keeps the Arrow batch in memory, so release the
+    encoder as soon as its rows are in their buffers. `payload_sizes`: of all rows of the Arrow batch.
+    """
 
     payload_sizes: Int64s
 
-    def fill(self, places: Int64s, next_row: Int64s, end_row: Int64s, batches: OpenBatches) -> None: ...
+    def fill(self, places: Int64s, next_row: Int64s, end_row: Int64s, batches: OpenBatches) -> None:
+        """Encode as many rows as fit into the batch of each of `places` (int64[k], all different).
+
+        A batch's rows go in wire order from `next_row[place]` up to, not including, `end_row[place]` (int64[p] both).
+        Advances `next_row` and the batch's numbers. Batches may have a `records_crc` only if the kernel `sums_records`.
+        """
 
 
 @dataclass(frozen=True, slots=True)

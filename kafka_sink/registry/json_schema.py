@@ -105,13 +105,14 @@ class JsonEncoding:
 
     text: str
     name: str
-    check: Check
+    check: Check | None
     message_indexes: tuple[int, ...] = ()
     references: Callable[[Version], list[Any]] = no_references
 
     def column(self, record: Column, head: bytes) -> Column:
         """Return the encoded column (binary). It is null where `record` is null."""
-        return F.concat(F.lit(head), F.to_json(self.check(record), TO_JSON).cast("binary"))
+        checked = record if self.check is None else self.check(record)
+        return F.concat(F.lit(head), F.to_json(checked, TO_JSON).cast("binary"))
 
 
 @read_as(FORM)
@@ -120,12 +121,7 @@ def fitted(text: str, columns: T.StructType) -> JsonEncoding:
     schema = json.loads(text)
     if not isinstance(schema, dict):
         raise SchemaUnreadable(form=FORM, reason="the whole is not an object, whose properties the columns could be")
-    check = _Fitting(schema).record(columns, schema, "")
-    return JsonEncoding(text, schema.get("title", ""), check or _unchanged)
-
-
-def _unchanged(column: Column) -> Column:
-    return column
+    return JsonEncoding(text, schema.get("title", ""), _Fitting(schema).record(columns, schema, ""))
 
 
 @dataclass(frozen=True, slots=True)

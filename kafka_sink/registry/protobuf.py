@@ -24,7 +24,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -272,7 +272,7 @@ def fitted(schema: str | type[Message], columns: T.StructType) -> ArrowEncoding:
         descriptor = _descriptor(files, name)
     else:
         descriptor = schema.DESCRIPTOR
-        name, files = descriptor.full_name, tuple(_with_imports(descriptor.file))
+        name, files = descriptor.full_name, _with_imports([descriptor.file])
     text = base64.b64encode(files[-1]).decode("ascii")
     plan = _fit_message(columns, descriptor, "", None)
     encode = functools.partial(encoded, files=files, name=name, plan=plan)
@@ -307,31 +307,33 @@ def _file(text: str) -> FileDescriptorProto:
     return file
 
 
-def _imported(file: FileDescriptorProto) -> list[bytes]:
+def _imported(file: FileDescriptorProto) -> tuple[bytes, ...]:
     """Return the known files that the file imports, directly and indirectly. Raises SchemaUnreadable for others."""
     modules = dict(KNOWN_FILES.values())
-    found: dict[str, bytes] = {}
+    found = []
     for path in file.dependency:
         module = modules.get(path) or f"{path.removesuffix('.proto').replace('/', '.')}_pb2"
         if not path.startswith(KNOWN_FOLDERS):
             reason = f"it imports {path}. Give the message class that protoc makes of it"
             raise SchemaUnreadable(form=FORM, reason=reason)
-        _add_files(extra(module).DESCRIPTOR, found)
-    return list(found.values())
+        found.append(extra(module).DESCRIPTOR)
+    return _with_imports(found)
 
 
-def _with_imports(file: FileDescriptor) -> list[bytes]:
+def _with_imports(files: Iterable[FileDescriptor]) -> tuple[bytes, ...]:
+    """Return the files behind their imports, each once: where two files import the same ones, they would double a
+    level."""
     found: dict[str, bytes] = {}
-    _add_files(file, found)
-    return list(found.values())
 
+    def add(file: FileDescriptor) -> None:
+        if file.name not in found:
+            for imported in file.dependencies:
+                add(imported)
+            found[file.name] = file.serialized_pb
 
-def _add_files(file: FileDescriptor, found: dict[str, bytes]) -> None:
-    """Add the file behind its imports, each once: where two files import the same ones, they would double a level."""
-    if file.name not in found:
-        for imported in file.dependencies:
-            _add_files(imported, found)
-        found[file.name] = file.serialized_pb
+    for file in files:
+        add(file)
+    return tuple(found.values())
 
 
 def _indexes(descriptor: Descriptor) -> Iterator[int]:

@@ -4,5 +4,6 @@
     decoder.py     record batches to Arrow columns
     row_hashes.py  what a fingerprint adds up
 
-The same bytes, rows and faults as those of `_kernel.c` and `_decoder.c`.
+The same bytes, rows and faults as those of `_kernel.c` and `_decoder.c`; compiled.py and kernel.py describe functions
+that have no docstring here.
 """

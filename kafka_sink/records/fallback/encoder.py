@@ -33,8 +33,6 @@ BINARY_BYTES_MAX = 2**31 - 1
 
 
 def wire_order(destination: Int64s, destination_count: int) -> tuple[Int64s, Int64s]:
-    """Return int64[n], the rows sorted by `destination` (int64[n], each 0 <= d < `destination_count`), and
-    int64[destination_count], the number of rows of each destination."""
     # numpy's stable sort is a radix sort for numbers of up to 16 bits, and ten times slower for longer ones.
     narrow = destination.astype(np.min_scalar_type(destination_count), copy=False)
     order = np.argsort(narrow, kind="stable").astype(np.int64, copy=False)
@@ -66,7 +64,6 @@ def header_sizes(headers: Headers) -> Int64s:
 
 
 def payload_sizes(columns: RecordColumns) -> Int64s:
-    """Return int64[n]: bytes of each record without its length and its two deltas, which depend on its batch."""
     null_or_no_headers = 1  # a null key takes one byte, and so does a header count of zero
     sizes = field_sizes(byte_lengths(columns.value)) + ATTRIBUTES_BYTES
     sizes += null_or_no_headers if columns.key is None else field_sizes(byte_lengths(columns.key))
@@ -83,11 +80,7 @@ def body_sizes(payload: Int64s, offset_delta: Int64s, timestamp_delta: Int64s) -
 
 
 class RecordEncoder:
-    """Encodes the rows of `columns` in wire order: row i of this object is row `order[i]` of the Arrow batch.
-
-    `order`: int64[n], a permutation or a selection of the batch's rows. Keeps the Arrow batch in memory, so release the
-    encoder as soon as its rows are in their buffers.
-    """
+    """See kernel.Encoder."""
 
     def __init__(self, columns: RecordColumns, order: Int64s) -> None:
         self._value = columns.value
@@ -98,19 +91,11 @@ class RecordEncoder:
         self.payload_sizes = payload_sizes(columns)
         self._payload_sizes = self.payload_sizes[order]
 
-    def __len__(self) -> int:
-        return len(self._order)
-
     def sizes(self, rows: Rows, offset_delta: Int64s, timestamp_delta: Int64s) -> Int64s:
         """Return int64[n]: exactly the bytes that `encode` writes for each of `rows` with these deltas (int64[n])."""
         return record_sizes(body_sizes(self._payload_sizes[rows], offset_delta, timestamp_delta))
 
     def fill(self, places: Int64s, next_row: Int64s, end_row: Int64s, batches: OpenBatches) -> None:
-        """Encode as many rows as fit into the batch of each of `places` (int64[k], all different).
-
-        A batch's rows go in wire order from `next_row[place]` up to, not including, `end_row[place]` (int64[p] both).
-        Advances `next_row` and the batch's numbers.
-        """
         first_row = next_row[places]
         counts = end_row[places] - first_row
         bounds = np.cumsum(counts)

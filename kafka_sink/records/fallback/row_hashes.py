@@ -21,7 +21,6 @@ BLOCK_BYTES = 16
 
 
 def sum_row_hashes(columns: RecordColumns) -> tuple[int, int]:
-    """Return the sums, each modulo 2^64, of the low and of the high halves of all rows' hashes."""
     if columns.num_rows == 0:
         return 0, 0
     blocks, row_offsets = _messages(columns)
