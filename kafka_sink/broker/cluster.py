@@ -210,14 +210,14 @@ class LocalKafka:
         try:
             ended = process.run(command, timeout_seconds=timeout, input=sent)
         except subprocess.TimeoutExpired as error:
-            told = ((error.output or b"") + (error.stderr or b"")).decode(errors="replace")
+            output = ((error.output or b"") + (error.stderr or b"")).decode(errors="replace")
             raise ToolFailed(
-                tool=main_class, reason=f"did not end within {timeout:g} s", output_tail=_last_lines(told)
+                tool=main_class, reason=f"did not end within {timeout:g} s", output_tail=_last_lines(output)
             ) from error
         if ended.returncode:
-            told = (ended.stdout + ended.stderr).decode(errors="replace")
+            output = (ended.stdout + ended.stderr).decode(errors="replace")
             raise ToolFailed(
-                tool=main_class, reason=f"ended with status {ended.returncode}", output_tail=_last_lines(told)
+                tool=main_class, reason=f"ended with status {ended.returncode}", output_tail=_last_lines(output)
             )
         return ended.stdout.decode(errors="surrogateescape")
 
@@ -340,8 +340,8 @@ class LocalKafka:
             for node, formatter in formatting.items():
                 output, _ = formatter.communicate(None, FORMAT_TIMEOUT_SECONDS)
                 if formatter.returncode:
-                    told = output.decode(errors="replace")
-                    raise self._start_failure(node, "its storage could not be formatted", told)
+                    reason = "its storage could not be formatted"
+                    raise self._start_failure(node, reason, output.decode(errors="replace"))
         except subprocess.TimeoutExpired as error:
             raise self._start_failure(node, f"formatting took over {error.timeout:g} s", "") from error
         finally:
@@ -349,10 +349,10 @@ class LocalKafka:
                 formatter.end()
 
     def _start_brokers(self, nodes: Sequence[int]) -> None:
-        told_before = {}
+        log_starts = {}
         for node in nodes:
             with writing_to(self._home(node)), self._log(node).open("ab") as log:
-                told_before[node] = log.tell()
+                log_starts[node] = log.tell()
                 self._brokers[node] = LeashedProcess(
                     [
                         *self._java_command((*BROKER_JVM, *self._recording_flags(node))),
@@ -365,9 +365,9 @@ class LocalKafka:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                 )
-        self._wait_until_they_answer(nodes, told_before)
+        self._wait_until_they_answer(nodes, log_starts)
 
-    def _wait_until_they_answer(self, nodes: Sequence[int], told_before: Mapping[int, int]) -> None:
+    def _wait_until_they_answer(self, nodes: Sequence[int], log_starts: Mapping[int, int]) -> None:
         """Wait until each of `nodes` lists all running nodes. A broker answers when it is registered and caught up."""
         deadline = time.monotonic() + START_TIMEOUT_SECONDS
         waiting = list(nodes)
@@ -376,12 +376,12 @@ class LocalKafka:
                 status = self._brokers[node].returncode
                 if status is not None:
                     del self._brokers[node]
-                    told = _read(self._log(node), told_before[node])
-                    raise self._start_failure(node, f"it ended with status {status}", told)
+                    output = _read(self._log(node), log_starts[node])
+                    raise self._start_failure(node, f"it ended with status {status}", output)
             waiting = [node for node in waiting if not self._lists_all(node)]
             if waiting and time.monotonic() > deadline:
-                told = _read(self._log(waiting[0]), told_before[waiting[0]])
-                raise self._start_failure(waiting[0], f"no answer within {START_TIMEOUT_SECONDS:g} s", told)
+                output = _read(self._log(waiting[0]), log_starts[waiting[0]])
+                raise self._start_failure(waiting[0], f"no answer within {START_TIMEOUT_SECONDS:g} s", output)
             if waiting:
                 time.sleep(POLL_SECONDS)
 
@@ -392,11 +392,11 @@ class LocalKafka:
             return False
         return metadata.brokers >= self._brokers.keys()
 
-    def _start_failure(self, node: int, reason: str, told: str) -> LocalKafkaError:
-        if tells_of_full_disk(told):
+    def _start_failure(self, node: int, reason: str, output: str) -> LocalKafkaError:
+        if tells_of_full_disk(output):
             return DiskFull(directory=str(self._home(node)))
-        port_taken = "java.net.BindException" in told or "Address already in use" in told
-        return BrokerStartFailed(node=node, reason=reason, port_taken=port_taken, log_tail=_last_lines(told))
+        port_taken = "java.net.BindException" in output or "Address already in use" in output
+        return BrokerStartFailed(node=node, reason=reason, port_taken=port_taken, log_tail=_last_lines(output))
 
     def _kill_all(self) -> None:
         for node in list(self._brokers):

@@ -170,8 +170,8 @@ def run_ivy(version: str, ivy_command: Command, work: Path, fetched: Path) -> No
 def reason_in(output: str) -> str:
     """Return the first lines of Ivy's error messages."""
     complaints = [line.strip() for line in output.partition(":: problems summary ::")[2].splitlines()]
-    told = [line for line in complaints if line and not line.startswith("::")] or output.strip().splitlines()[-3:]
-    return "; ".join(told[:3]) or "Ivy gave no reason"
+    lines = [line for line in complaints if line and not line.startswith("::")] or output.strip().splitlines()[-3:]
+    return "; ".join(lines[:3]) or "Ivy gave no reason"
 
 
 def missing_jars(directory: Path, release: Release) -> list[str]:

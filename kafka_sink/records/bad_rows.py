@@ -161,11 +161,11 @@ def is_utf8(text: bytes) -> bool:
     return True
 
 
-def _of_distinct(binary: pa.Array, tell: Callable[[bytes], bool]) -> pa.Array:
-    """Return `tell` of each value, called once per distinct value. False for null."""
+def _of_distinct(binary: pa.Array, is_such: Callable[[bytes], bool]) -> pa.Array:
+    """Return `is_such` of each value, called once per distinct value. False for null."""
     encoded = binary.dictionary_encode()
-    told = np.array([tell(value) for value in encoded.dictionary.to_pylist()], np.bool_)
-    return pa.array(told).take(encoded.indices).fill_null(False)
+    results = np.array([is_such(value) for value in encoded.dictionary.to_pylist()], np.bool_)
+    return pa.array(results).take(encoded.indices).fill_null(False)
 
 
 def _rows_of(headers: pa.Array, chosen: pa.Array) -> Int64s:

@@ -176,7 +176,7 @@ class _Fitting:
             convert = _convert(data_type, avro_type, kind)
             if convert is not None:
                 return V.Leaf(path, no_null, convert)
-        raise does_not_fit(path, data_type, json.dumps(_said(schema)), FORM)
+        raise does_not_fit(path, data_type, json.dumps(_shown(schema)), FORM)
 
 
 def _convert(data_type: T.DataType, avro_type: Any, kind: str) -> V.Convert | None:
@@ -232,10 +232,10 @@ def _kind(schema: Any, named: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return about["type"], about
 
 
-def _said(schema: Any) -> Any:
+def _shown(schema: Any) -> Any:
     """Return the schema without the fields of records, so that an error shows only the part that differs."""
     if isinstance(schema, list):
-        return [_said(branch) for branch in schema]
+        return [_shown(branch) for branch in schema]
     if isinstance(schema, dict):
         return {key: value for key, value in schema.items() if key not in ("fields", "doc")}
     return schema

@@ -81,8 +81,8 @@ def check_name(name: str, path: str, form: str) -> None:
 
 
 def does_not_fit(path: str, found: T.DataType | str, expected: str, form: str) -> ColumnNotInSchema:
-    said = found if isinstance(found, str) else found.simpleString()
-    return ColumnNotInSchema(column=path, found=said, expected=expected, form=form)
+    text = found if isinstance(found, str) else found.simpleString()
+    return ColumnNotInSchema(column=path, found=text, expected=expected, form=form)
 
 
 def no_references(version: Version) -> list[Any]:

@@ -237,5 +237,5 @@ def _and_not_null(inner: Check | None, path: str) -> Check:
 
 def _refused(is_bad: Column, column: Column, path: str, problem: str) -> Column:
     """Return `column`. A row with `is_bad` raises Spark's error with the message of ValueNotInSchema."""
-    said = str(ValueNotInSchema(column=path, problem=problem))
-    return F.when(is_bad, F.raise_error(F.lit(f"kafka_sink.errors.ValueNotInSchema: {said}"))).otherwise(column)
+    message = str(ValueNotInSchema(column=path, problem=problem))
+    return F.when(is_bad, F.raise_error(F.lit(f"kafka_sink.errors.ValueNotInSchema: {message}"))).otherwise(column)

@@ -470,9 +470,9 @@ def _compiled_in(folder: str, text: str) -> bytes:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise SchemaUnreadable(form=FORM, reason=f"protoc did not end within {PROTOC_TIMEOUT_S} s") from None
-    said = ran.stderr.replace(f"{folder}/", "").strip()
+    errors = ran.stderr.replace(f"{folder}/", "").strip()
     if ran.returncode:
-        raise SchemaUnreadable(form=FORM, reason=said or "protoc gives no reason")
+        raise SchemaUnreadable(form=FORM, reason=errors or "protoc gives no reason")
     files = extra("google.protobuf.descriptor_pb2").FileDescriptorSet.FromString(Path(folder, "set").read_bytes())
     file: bytes = files.file[0].SerializeToString()
     return file

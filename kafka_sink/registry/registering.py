@@ -149,20 +149,22 @@ class Registry:
         try:
             return within(ASK_TIMEOUT_S, lambda: getattr(self.client, method)(*arguments, **named))
         except refusal as error:
-            said = self._quoted(error.error_message)
+            message = self._quoted(error.error_message)
             if error.http_status_code == CONFLICT:
-                raise SchemaIncompatible(subject=subject, version=self._version(subject, said), reason=said) from None
+                raise SchemaIncompatible(
+                    subject=subject, version=self._version(subject, message), reason=message
+                ) from None
             if error.http_status_code == NOT_FOUND:
-                raise SchemaNotRegistered(subject=subject, reason=said) from None
+                raise SchemaNotRegistered(subject=subject, reason=message) from None
             raise RegistryRefused(
-                subject=subject, status=error.http_status_code, error_code=error.error_code, reason=said
+                subject=subject, status=error.http_status_code, error_code=error.error_code, reason=message
             ) from None
         except _transport_errors() as error:
             raise RegistryUnreachable(url=self.url, reason=self._quoted(f"{type(error).__name__}: {error}")) from None
         except _url_errors() as error:
             # These exceptions quote a part of the url, e.g. as a port, which may be a part of a password.
-            said = f"{type(error).__name__}: {IN_QUOTES.sub('***', str(error))}"
-            raise RegistryUnreachable(url=self.url, reason=self._quoted(said)) from None
+            message = f"{type(error).__name__}: {IN_QUOTES.sub('***', str(error))}"
+            raise RegistryUnreachable(url=self.url, reason=self._quoted(message)) from None
         except _Unusable as error:
             raise RegistryAnswerUnusable(url=self.url, subject=subject, reason=str(error)) from None
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -177,21 +179,21 @@ class Registry:
         reason = f"its {what} is {quoted(repr(value), MAX_SHOWN_CHARACTERS)}, and not from {least} to {INT32_MAX}"
         raise RegistryAnswerUnusable(url=self.url, subject=subject, reason=reason)
 
-    def _version(self, subject: str, said: str) -> str:
+    def _version(self, subject: str, message: str) -> str:
         """Return the version that the schema was compared with: from the registry's answer, else the latest."""
-        told = re.search(r"oldSchemaVersion: *(\d+)", said)
-        if told:
-            return told[1]
+        found = re.search(r"oldSchemaVersion: *(\d+)", message)
+        if found:
+            return found[1]
         try:
             return str(within(ASK_TIMEOUT_S, lambda: self.client.get_latest_version(subject)).version)
         except Exception:
             # The refusal is more important than any error here.
             return "unknown"
 
-    def _quoted(self, said: str) -> str:
+    def _quoted(self, message: str) -> str:
         for secret in self.secrets:
-            said = said.replace(secret, "***")
-        return " ".join(said.split())
+            message = message.replace(secret, "***")
+        return " ".join(message.split())
 
 
 class _Unusable(Exception):
