@@ -137,8 +137,7 @@ def _tasks(config: ReadConfig) -> Finding:
     """Plan the read, as Spark's driver would now. A stream's first micro-batch is planned, without its limits."""
     from kafka_sink.kept import lease_admin_client
     from kafka_sink.spark.reading.divide import described, enough_tasks, packed
-    from kafka_sink.spark.reading.filters import Wanted
-    from kafka_sink.spark.reading.plan import plan
+    from kafka_sink.spark.reading.plan import Wanted, plan
 
     try:
         with of_read(), lease_admin_client(config.consumer) as client:

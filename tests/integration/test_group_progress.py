@@ -18,7 +18,7 @@ from kafka_sink.kafka.admin.group_offsets import COMMIT_PATIENCE_MS
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config
-from kafka_sink.spark.reading.group_progress import GroupProgress
+from kafka_sink.spark.reading.stream_reader import GroupProgress
 from processes import stopped
 from spark_writes import Here
 from waiting import wait_until

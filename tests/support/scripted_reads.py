@@ -20,8 +20,7 @@ from kafka_sink.kept import once
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, ReadConfig, read_config
 from kafka_sink.spark.reading import stream_logs, stream_plan
-from kafka_sink.spark.reading.filters import Wanted
-from kafka_sink.spark.reading.plan import plan
+from kafka_sink.spark.reading.plan import Wanted, plan
 from kafka_sink.spark.reading.positions import Positions
 from kafka_sink.spark.reading.stream_plan import StreamPlan
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.metadata import NO_EPOCH, NO_LEADER
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.records.record_batch import AbortedTransaction
 
 
@@ -30,6 +31,10 @@ class FetchRange:
     record_epoch: int = NO_EPOCH
     record_start: int = 0
     leader: int = field(default=NO_LEADER, compare=False)
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True)

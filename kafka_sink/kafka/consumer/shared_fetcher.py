@@ -274,7 +274,7 @@ class SharedFetcher:
         self._rng = rng
         lanes: dict[TopicPartition, Lane] = {}
         for each in ranges:
-            lanes.setdefault(_of(each), deque()).append(each)
+            lanes.setdefault(each.topic_partition, deque()).append(each)
         self._lanes = deque(lanes.values())
         self._metadata = {topic: metadata_of(topic) for topic in dict.fromkeys(each.topic for each in ranges)}
         self._open: dict[TopicPartition, _Reading] = {}
@@ -365,9 +365,9 @@ class SharedFetcher:
         fetcher = reading.fetcher
         if fetcher.failure is not None:
             self.failure = self.failure or fetcher.failure
-        elif fetcher.is_done and self._open.get(_of(reading.range_)) is reading:
+        elif fetcher.is_done and self._open.get(reading.range_.topic_partition) is reading:
             self._losses += [(reading.range_, loss) for loss in fetcher.losses]
-            del self._open[_of(reading.range_)]
+            del self._open[reading.range_.topic_partition]
             if reading.rest:
                 self._lanes.appendleft(reading.rest)
             self._open_more(now_ms)
@@ -385,12 +385,8 @@ class SharedFetcher:
                 now_ms=now_ms,
                 patience=self._patience,
             )
-            self._requests.ends[_of(range_)] = range_.end
-            self._open[_of(range_)] = _Reading(range_, fetcher, rest)
-
-
-def _of(range_: FetchRange) -> TopicPartition:
-    return TopicPartition(range_.topic, range_.partition)
+            self._requests.ends[range_.topic_partition] = range_.end
+            self._open[range_.topic_partition] = _Reading(range_, fetcher, rest)
 
 
 def _asked_of(request: Request) -> TopicPartition:

@@ -20,10 +20,9 @@ from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.interceptors import Interceptor
-from kafka_sink.spark.reading.divide import RangePartition, advise, packed
+from kafka_sink.spark.reading.divide import advise, packed
 from kafka_sink.spark.reading.executions import PlannedTask, blocks_folder, planned_tasks, ranges_of
-from kafka_sink.spark.reading.filters import Wanted
-from kafka_sink.spark.reading.plan import plan
+from kafka_sink.spark.reading.plan import Wanted, plan
 from kafka_sink.spark.task import Task
 
 # Spark up to 4.3 keeps the plan of a filtered read for every later query of the same DataFrame: a plan that leaves rows
@@ -50,15 +49,6 @@ class _PushFilters:
         return filters
 
 
-class TaskPartition(InputPartition):
-    """What one task reads."""
-
-    def __init__(self, planned: PlannedTask) -> None:
-        super().__init__(planned)
-        self.planned = planned
-        self.ranges = planned.ranges
-
-
 class KafkaBatchReader(DataSourceReader):
     """`wanted`: what filters leave of the read."""
 
@@ -73,20 +63,20 @@ class KafkaBatchReader(DataSourceReader):
         return _PushFilters(self)
 
     @told_to_spark()
-    def partitions(self) -> Sequence[TaskPartition]:
+    def partitions(self) -> Sequence[PlannedTask]:
         """Plan the read. Raises a ReadError, ClusterError or ConfigError."""
         planned_ms = wall_clock_ms()
         tasks = packed(self._plan(has_worked=False), self._config.max_partitions)
         advise(tasks, self._config)
-        return [TaskPartition(each) for each in planned_tasks(tasks, planned_ms, blocks_folder())]
+        return list(planned_tasks(tasks, planned_ms, blocks_folder()))
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Return the rows of a task. Raises a ReadError, ClusterError, ConfigError or WorkerExhausted."""
-        assert isinstance(partition, TaskPartition)
+        assert isinstance(partition, PlannedTask)
         from kafka_sink.spark.reading.range_reader import RangeReader
 
         reader = RangeReader(self._config, self._columns, self._interceptors, goes_on=True)
-        yield from reader.rows(RangePartition(self._ranges(partition.planned)))
+        yield from reader.rows(self._ranges(partition))
 
     @told_to_spark()
     def _ranges(self, planned: PlannedTask) -> Sequence[FetchRange]:

@@ -11,7 +11,7 @@ planner keeps for each partition under which topic id and leader epoch its log w
 | has an older leader epoch, and no topic id | reads the new topic from its start: epochs only grow |
 | parts from the earlier log before the position (KIP-320) | reads on from there: other records follow |
 | ends before the position | reads on from its end |
-| has another record before the position (`marks.py`) | reads on at the position |
+| has another record before the position (`stream_logs.py`) | reads on at the position |
 
 A planner that has just started knows only the positions, as they are in Spark's checkpoint: it sees the first and the
 last case.
@@ -34,6 +34,8 @@ from kafka_sink.kafka.metadata import NO_EPOCH
 from kafka_sink.kafka.protocol.apis.offsets import OffsetForLeaderEpochResponse
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition, ids_differ
 from kafka_sink.spark.reading.positions import Offsets, Positions
+
+log = logging.getLogger("kafka_sink")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,20 +165,13 @@ def earlier_of(cut: Break, found: Break | None) -> Break:
     return found if found.goes_on_at < cut.goes_on_at else cut
 
 
-log = logging.getLogger("kafka_sink")
-
-# --- losses -----------------------------------------------------------------------------------------------------------
-# The losses that the planner of a stream finds. failOnDataLoss decides whether a loss ends the query.
-#
-# A loss is an error with its facts. With failOnDataLoss=true it is raised, with false it is logged as a warning.
-
-
 def warn(error: ReadError) -> None:
     log.warning("%s The stream goes on (failOnDataLoss is false).", error.parts().happened)
 
 
 class Losses:
-    """`tell`: takes each loss that does not end the query."""
+    """The losses that the planner of a stream finds, each an error with its facts. failOnDataLoss decides whether a
+    loss ends the query. `tell`: takes each loss that does not."""
 
     def __init__(self, *, fail_on_data_loss: bool, tell: Callable[[ReadError], None] = warn) -> None:
         self._fail_on_data_loss = fail_on_data_loss

@@ -1,4 +1,4 @@
-"""Divides ranges of offsets as Spark's Kafka source does, and packs them into tasks. Pure.
+"""Divides ranges of offsets as Spark's Kafka source does, packs them into tasks, and advises if tasks are too small.
 
 Source: org.apache.spark.sql.kafka010.KafkaOffsetRangeCalculator. It has no packing: each range is a task there.
 """
@@ -10,8 +10,6 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-
-from pyspark.sql.datasource import InputPartition
 
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.options.reading import ReadConfig
@@ -111,27 +109,12 @@ def _cut(range_: FetchRange, parts: int) -> Iterator[FetchRange]:
         first += size
 
 
-# --- what a task gets -------------------------------------------------------------------------------------------------
-# What the plan of a read hands to a task.
-
-
-class RangePartition(InputPartition):
-    """The ranges of offsets that one task reads."""
-
-    def __init__(self, ranges: Sequence[FetchRange]) -> None:
-        super().__init__(ranges)
-        self.ranges = ranges
-
-
 # --- advice about small tasks -----------------------------------------------------------------------------------------
-# Advice for a read whose tasks cost more than their records: how many tasks would do. Pure, but for its line of log.
-#
-# A task costs 25 to 50 ms of CPU, as much as reading 50,000 records (docs/design/performance.md, "Reads in Spark").
 
+# A task costs 25 to 50 ms of CPU, as much as reading so many records (docs/design/performance.md, "Reads in Spark").
 RECORDS_WORTH_A_TASK = 50_000
 # Enough to keep a small cluster busy. With fewer tasks than four times as many there is little to gain.
 FEWEST, WORTHWHILE = 8, 4
-
 
 Tasks = Sequence[Sequence[FetchRange]]
 
@@ -169,4 +152,4 @@ def advise(tasks: Tasks, config: ReadConfig) -> bool:
 
 
 def _records(tasks: Tasks) -> int:
-    return sum(each.end - each.first for ranges in tasks for each in ranges)
+    return sum(_size(each) for ranges in tasks for each in ranges)

@@ -35,11 +35,13 @@ import os
 import pickle
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
+
+from pyspark.sql.datasource import InputPartition
 
 from kafka_sink.errors import PlanNotNoted, PlanReused
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
@@ -55,7 +57,7 @@ _QUERY = "spark.sql.execution.query.id"
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedTask:
+class PlannedTask(InputPartition):
     """A task's part of a plan. `plan_id`: the same for all tasks of the plan. `planned_ms`: when the plan was begun, by
     the driver's clock. `driver`: the driver's folder for blocks. `ranges`: none if the plan has none. `ends`: where the
     plan ends each partition, in the last task; in others, those partitions whose last ranges they have."""
@@ -76,10 +78,12 @@ def blocks_folder() -> str:
 def planned_tasks(tasks: Sequence[tuple[FetchRange, ...]], planned_ms: int, driver: str) -> Iterator[PlannedTask]:
     """Return a task for each group of ranges, and at least one."""
     plan_id = uuid.uuid4().hex
-    ends = _ends_of(itertools.chain.from_iterable(tasks))
+    ends: dict[TopicPartition, int] = {}
+    for each in itertools.chain.from_iterable(tasks):
+        ends[each.topic_partition] = max(each.end, ends.get(each.topic_partition, 0))
     for number, ranges in enumerate(tasks or [()], start=1):
         is_last = number >= len(tasks)
-        own = {_of(each): each.end for each in ranges if each.end == ends[_of(each)]}
+        own = {each.topic_partition: each.end for each in ranges if each.end == ends[each.topic_partition]}
         yield PlannedTask(plan_id, planned_ms, driver, ranges, ends if is_last else own, is_last)
 
 
@@ -99,18 +103,18 @@ def ranges_of(planned: PlannedTask, task: Task, replan: Callable[[], Sequence[Fe
     if execution == _noted(planned.plan_id, lambda: None if _began_after(planned, task) else execution):
         return ranges
     fresh = _noted(f"{planned.plan_id}-{execution}", lambda: tuple(replan()))
-    last = {_of(each): each for each in fresh}
+    last = {each.topic_partition: each for each in fresh}
     # What retention has deleted since is no part of the read any more.
-    begins = {_of(each): each.first for each in reversed(fresh)}
-    ranges = [replace(each, first=max(each.first, begins.get(_of(each), 0))) for each in ranges]
+    begins = {each.topic_partition: each.first for each in reversed(fresh)}
+    ranges = [replace(each, first=max(each.first, begins.get(each.topic_partition, 0))) for each in ranges]
     if not is_one_executor:
         _check_none_is_newer(planned, fresh, last)
     else:
         for number, each in enumerate(planned.ranges):
-            newest = last.get(_of(each), each)
-            if each.end == planned.ends.get(_of(each)) and newest.end > each.end:
+            newest = last.get(each.topic_partition, each)
+            if each.end == planned.ends.get(each.topic_partition) and newest.end > each.end:
                 ranges[number] = replace(ranges[number], end=newest.end, leader_epoch=newest.leader_epoch)
-        ranges += [each for each in fresh if planned.is_last and _of(each) not in planned.ends]
+        ranges += [each for each in fresh if planned.is_last and each.topic_partition not in planned.ends]
     return [each for each in ranges if each.first < each.end]
 
 
@@ -126,24 +130,12 @@ def _check_none_is_newer(
     planned: PlannedTask, fresh: Sequence[FetchRange], last: Mapping[TopicPartition, FetchRange]
 ) -> None:
     for each in fresh:
-        partition = _of(each)
+        partition = each.topic_partition
         if not planned.is_last and partition not in planned.ends:
             continue
         planned_end, end = planned.ends.get(partition, each.first), last[partition].end
         if planned_end < end:
             raise PlanReused(**partition._asdict(), planned_end=planned_end, end=end)
-
-
-def _ends_of(ranges: Iterable[FetchRange]) -> dict[TopicPartition, int]:
-    """Return where the last range of each partition ends."""
-    ends: dict[TopicPartition, int] = {}
-    for each in ranges:
-        ends[_of(each)] = max(each.end, ends.get(_of(each), 0))
-    return ends
-
-
-def _of(part: FetchRange) -> TopicPartition:
-    return TopicPartition(part.topic, part.partition)
 
 
 def _noted(name: str, make: Callable[[], T]) -> T:

@@ -10,7 +10,10 @@ Source: org.apache.spark.sql.kafka010.KafkaOffsetReaderAdmin.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from kafka_sink.errors import InvalidOption, NoRecordSince
 from kafka_sink.kafka.admin.calls import leaders_of
@@ -21,9 +24,9 @@ from kafka_sink.kafka.protocol.apis.offsets import EARLIEST, LATEST, NO_OFFSET, 
 from kafka_sink.kafka.protocol.needs import READING
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.bounds import AtOffset, AtOffsets, AtTime, AtTimes, Bound, text_of
+from kafka_sink.options.kinds import INT64_MAX
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.reading.divide import divide
-from kafka_sink.spark.reading.filters import Wanted
 from kafka_sink.spark.reading.positions import Offsets, clipped
 from kafka_sink.spark.reading.topics import partitions_there, topics_to_read
 
@@ -43,7 +46,7 @@ def plan(client: AdminClient, config: ReadConfig, wanted: Wanted, *, by_task: bo
     starting = logs.starting_offsets()
     ending = logs.ending_offsets()
     logs.check_ascending(starting, ending)
-    since = None if wanted.timestamp_ms is None else logs.first_since(dict.fromkeys(partitions, wanted.timestamp_ms))
+    since = None if wanted.timestamp_ms is None else logs.since(dict.fromkeys(partitions, wanted.timestamp_ms))
     ranges = []
     leaders = leaders_of(topics.values())
     for each in partitions:
@@ -115,10 +118,11 @@ class LogBounds:
 
     def starting_offsets(self) -> dict[TopicPartition, int]:
         """Raises NoRecordSince."""
-        return self._offsets(self._config.starting, strict=self._config.starting_strategy == "error")
+        bound, is_strict = self._config.starting, self._config.starting_strategy == "error"
+        return self._offsets(bound, _option_of(bound, "starting") if is_strict else "")
 
     def ending_offsets(self) -> dict[TopicPartition, int]:
-        return self._offsets(self._config.ending, strict=False)
+        return self._offsets(self._config.ending)
 
     def check_ascending(self, starting: Mapping[TopicPartition, int], ending: Mapping[TopicPartition, int]) -> None:
         """Raise InvalidOption if options end a partition before they begin it. Options that say so whatever the cluster
@@ -134,29 +138,9 @@ class LogBounds:
                 expected = f"nothing before {starting_option}: {name} would begin at offset {first} and end at {end}"
                 raise InvalidOption(option=ending_option, value=text_of(bounds[1]), expected=expected)
 
-    def first_since(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def since(self, timestamps_ms: Mapping[TopicPartition, int], strict_option: str = "") -> dict[TopicPartition, int]:
         """Return the first offset that is not older than its time, or the end of the log. Every offset before is of an
-        older record."""
-        return self._since(timestamps_ms)
-
-    def _offsets(self, bound: Bound, *, strict: bool) -> dict[TopicPartition, int]:
-        match bound:
-            case AtOffset(offset):
-                return {each: self._absolute(each, offset) for each in self._partitions}
-            case AtOffsets():
-                return {each: self._absolute(each, bound.of(each)) for each in self._partitions}
-            case AtTime(timestamp_ms):
-                return self._since(dict.fromkeys(self._partitions, timestamp_ms), "startingTimestamp" if strict else "")
-            case AtTimes(by_partition):
-                times = {each: by_partition[each] for each in self._partitions}
-                return self._since(times, "startingOffsetsByTimestamp" if strict else "")
-
-    def _absolute(self, partition: TopicPartition, offset: int) -> int:
-        known = {EARLIEST: self.earliest, LATEST: self.latest}.get(offset)
-        return offset if known is None else known[partition].offset
-
-    def _since(self, timestamps_ms: Mapping[TopicPartition, int], strict_option: str = "") -> dict[TopicPartition, int]:
-        """`strict_option`: the option for which a partition without a record that is as new raises NoRecordSince."""
+        older record. `strict_option`: for which a partition without a record that is as new raises NoRecordSince."""
         found = {}
         for each, listed in self._listed(timestamps_ms).items():
             if listed.offset == NO_OFFSET and strict_option:
@@ -164,7 +148,103 @@ class LogBounds:
             found[each] = self.latest[each].offset if listed.offset == NO_OFFSET else listed.offset
         return found
 
+    def _offsets(self, bound: Bound, strict_option: str = "") -> dict[TopicPartition, int]:
+        match bound:
+            case AtOffset(offset):
+                return {each: self._absolute(each, offset) for each in self._partitions}
+            case AtOffsets():
+                return {each: self._absolute(each, bound.of(each)) for each in self._partitions}
+            case AtTime(timestamp_ms):
+                return self.since(dict.fromkeys(self._partitions, timestamp_ms), strict_option)
+            case AtTimes(by_partition):
+                return self.since({each: by_partition[each] for each in self._partitions}, strict_option)
+
+    def _absolute(self, partition: TopicPartition, offset: int) -> int:
+        known = {EARLIEST: self.earliest, LATEST: self.latest}.get(offset)
+        return offset if known is None else known[partition].offset
+
     def _listed(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
-        if not timestamps_ms:
-            return {}
         return list_offsets(self._client, timestamps_ms, self._config.consumer.isolation_level)
+
+
+# --- filters ----------------------------------------------------------------------------------------------------------
+
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The partitions and offsets that filters on a read's columns leave. None: no limit.
+
+    Spark applies every filter again: this only spares the reading of rows that it would drop. A lower bound of the
+    timestamp becomes an offset, because every record before the first that is as new is older. An upper bound does not,
+    because timestamps need not ascend.
+
+    Source: pyspark.sql.datasource (Filter; from Spark 4.1 on, and with spark.sql.python.filterPushdown.enabled).
+    """
+
+    topics: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    first_offset: int = 0
+    end_offset: int = INT64_MAX
+    timestamp_ms: int | None = None
+
+    def has(self, partition: TopicPartition) -> bool:
+        """Return whether rows of `partition` are wanted."""
+        return (self.topics is None or partition.topic in self.topics) and (
+            self.partitions is None or partition.partition in self.partitions
+        )
+
+    def narrowed(self, filters: Iterable[Any]) -> Wanted:
+        """Return what each of `filters` leaves of this. A filter of another kind leaves all."""
+        wanted = self
+        for each in filters:
+            wanted = wanted._by(each)
+        return wanted
+
+    def _by(self, filter_: Any) -> Wanted:
+        kind, column = type(filter_).__name__, getattr(filter_, "attribute", ())
+        values = filter_.value if kind == "In" else (getattr(filter_, "value", None),)
+        if not values:
+            return self
+        match column, kind:
+            case (("topic",), "EqualTo" | "In"):
+                return replace(self, topics=_both(self.topics, values))
+            case (("partition",), "EqualTo" | "In"):
+                return replace(self, partitions=_both(self.partitions, values))
+            case (("offset",), _) if all(isinstance(each, int) for each in values):
+                return self._by_offset(kind, values)
+            case (("timestamp",), "EqualTo" | "GreaterThan" | "GreaterThanOrEqual"):
+                return self._since(values[0])
+        return self
+
+    def _by_offset(self, kind: str, values: Any) -> Wanted:
+        low, high = min(values), max(values)
+        bounds = {
+            "EqualTo": (low, high + 1),
+            "In": (low, high + 1),
+            "GreaterThan": (low + 1, INT64_MAX),
+            "GreaterThanOrEqual": (low, INT64_MAX),
+            "LessThan": (0, high),
+            "LessThanOrEqual": (0, high + 1),
+        }
+        if kind not in bounds:
+            return self
+        first, end = bounds[kind]
+        return replace(self, first_offset=max(self.first_offset, first), end_offset=min(self.end_offset, end))
+
+    def _since(self, value: Any) -> Wanted:
+        if not isinstance(value, datetime.datetime) or value.tzinfo is None:
+            return self
+        timestamp_ms = (value - _EPOCH) // datetime.timedelta(milliseconds=1)
+        if timestamp_ms < 0:
+            return self
+        return replace(self, timestamp_ms=max(timestamp_ms, self.timestamp_ms or 0))
+
+
+def _both(known: frozenset[Any] | None, values: Iterable[Any]) -> frozenset[Any]:
+    return frozenset(values) if known is None else known & frozenset(values)
+
+
+# --- plan -------------------------------------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
-"""Where a stream has read to, in the form that Spark keeps in a checkpoint.
+"""Offsets of a read: where a stream has read to, as Spark keeps it in a checkpoint, and what a log has of a range.
 
-It is the JSON of Spark's own Kafka source, {"orders": {"0": 23, "1": 5}}: for each partition the offset of the next
-record. So a query can go on with the other source on the same checkpoint.
+A checkpoint has the JSON of Spark's own Kafka source, {"orders": {"0": 23, "1": 5}}: for each partition the offset of
+the next record. So a query can go on with the other source on the same checkpoint.
 
-Source: org.apache.spark.sql.kafka010.KafkaSourceOffset, JsonUtils.
+Source: org.apache.spark.sql.kafka010.KafkaSourceOffset, JsonUtils, KafkaOffsetReaderAdmin,
+consumer.KafkaDataConsumer.reportDataLoss.
 """
 
 from __future__ import annotations
@@ -37,12 +38,6 @@ def checkpointed(positions: Positions) -> Checkpointed:
     for each in sorted(positions):
         found.setdefault(each.topic, {})[str(each.partition)] = positions[each]
     return found
-
-
-# --- offsets that are not there ---------------------------------------------------------------------------------------
-# Fits the offsets that a read asks for into the log of a partition, or says that they are not there. Pure.
-#
-# Source: org.apache.spark.sql.kafka010.KafkaOffsetReaderAdmin, consumer.KafkaDataConsumer.reportDataLoss.
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
     where the logs end ─> is the answer to be believed? ─> do the logs go on at the stream's positions?
 
-Of each log the topic id, the leader epoch and the end are kept, and a batch that was read (`marks.py`). A process that
+Of each log the topic id, the leader epoch and the end are kept, and a batch that was read (`Marks`). A process that
 starts with a checkpoint knows only its positions. A log that does not go on at the stream's position
 (`continuity.py`) is a break. The stream leaves it by a step to where the log goes on. Until it has taken that step, the
 log counts as it was before the break.
@@ -52,100 +52,6 @@ from kafka_sink.spark.reading.topics import (
     untold_topics,
 )
 
-# --- marks ------------------------------------------------------------------------------------------------------------
-# Marks of a running stream in the logs that it reads: which batch was there, just before its position.
-#
-# A cluster that is restored from a snapshot has the same topic ids and leader epochs, and grows past the stream's
-# position with other records. Only the records tell. So the planner keeps the header of one batch of each log. It
-# compares them when its connections have ended since, as they do when brokers start again, or when a leader has
-# changed.
-#
-#     position moved, and the stream is idle or the mark is old  ->  one small Fetch: a new mark
-#     connections ended since the last look, or a new leader     ->  one small Fetch: is it still there?
-#
-# Non-obvious: a batch that is gone, or has fewer records, is no proof: compaction does that. Marks are in the memory of
-# the planner. Spark's checkpoint has offsets alone, in the form of format("kafka"), so a restarted query has no marks.
-
-# A stream that never rests takes a new mark after so long.
-MARK_AGE_MS = 60_000
-# In one look.
-MOST_NEW_MARKS = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    topic_id: uuid.UUID | None
-    leader_epoch: int
-    offset: int
-    batch: StoredBatch
-    taken_at_ms: int
-
-
-class Marks:
-    """For one stream."""
-
-    def __init__(self) -> None:
-        self._marks: dict[TopicPartition, Mark] = {}
-        self._positions: Positions = {}
-        # When a mark was asked for.
-        self._tried_ms: dict[TopicPartition, int] = {}
-        # The client of the last look, and how often its connections had begun and ended.
-        self._connections: tuple[int, int, int] | None = None
-        self._is_answered = True
-
-    def moved(self, client: AdminClient, logs: Logs, ends: LogEnds, positions: Positions) -> set[TopicPartition]:
-        """Return the partitions whose log has another record at a mark than before."""
-        may_be_another = self._connections not in (None, _connections_of(client))
-        asked = {
-            each: mark
-            for each, mark in self._marks.items()
-            if each in positions
-            and each in ends
-            and mark.topic_id == ends[each].topic_id
-            and mark.offset < ends[each].offset
-            and (may_be_another or mark.leader_epoch != ends[each].leader_epoch)
-        }
-        if not asked:
-            return set()
-        found = stored_batches(client, logs, {each: mark.offset for each, mark in asked.items()})
-        self._is_answered = asked.keys() <= found.keys()
-        return {
-            each
-            for each, batch in found.items()
-            if batch.base_offset <= asked[each].offset and not asked[each].batch.may_become(batch)
-        }
-
-    def take(self, client: AdminClient, logs: Logs, ends: LogEnds, positions: Positions, now_ms: int) -> None:
-        """Take marks where the stream is, after a look whose breaks are told. `positions`: of whole logs."""
-        self._marks = {each: mark for each, mark in self._marks.items() if each in positions}
-        due = [each for each, position in positions.items() if self._is_due(each, position, ends.get(each), now_ms)]
-        chosen = {each: positions[each] - 1 for each in due[:MOST_NEW_MARKS]}
-        self._tried_ms |= dict.fromkeys(chosen, now_ms)
-        for each, batch in (stored_batches(client, logs, chosen) if chosen else {}).items():
-            if batch.base_offset <= chosen[each] <= batch.last_offset:
-                end = ends[each]
-                self._marks[each] = Mark(end.topic_id, end.leader_epoch, chosen[each], batch, now_ms)
-        self._positions = dict(positions)
-        if self._is_answered:
-            self._connections = _connections_of(client)
-        self._is_answered = True
-
-    def _is_due(self, partition: TopicPartition, position: int, end: LogEnd | None, now_ms: int) -> bool:
-        if end is None or not 0 < position <= end.offset:
-            return False
-        mark, rests = self._marks.get(partition), self._positions.get(partition) == position
-        if mark is None or mark.topic_id != end.topic_id:
-            return partition not in self._tried_ms or now_ms - self._tried_ms[partition] >= MARK_AGE_MS
-        return mark.offset != position - 1 and (rests or now_ms - mark.taken_at_ms >= MARK_AGE_MS)
-
-
-def _connections_of(client: AdminClient) -> tuple[int, int, int]:
-    network = client.caller.network
-    return client.number, network.handshakes, network.interruptions
-
-
-# --- stream logs ------------------------------------------------------------------------------------------------------
-
 
 class StreamLogs:
     """For one stream. A method that asks the cluster raises a ReadError, ClusterError or ConfigError."""
@@ -192,7 +98,8 @@ class StreamLogs:
     def learn(self, client: AdminClient, positions: Positions) -> None:
         """Ask for those logs of `positions` of which nothing is known. What is known, only `look` may compare with what
         is there now."""
-        unknown = {each: offset for each, offset in positions.items() if each not in self.known | self.steps}
+        known = self.known | self.steps
+        unknown = {each: offset for each, offset in positions.items() if each not in known}
         if unknown:
             ends = self._with_record_epochs(client, self._log_ends(client, unknown), {})
             self.known |= {each: ends[each] for each in unknown if each in ends}
@@ -240,8 +147,8 @@ class StreamLogs:
                     for each, answer in found.items()
                 }
                 # Most leaders follow the one that is known, so the same answer tells where their records begin.
-                said = {each: found[each] for each in asked if asked[each] == ends[each].leader_epoch - 1}
-                return self._with_record_epochs(client, ends, said), parting
+                answers = {each: found[each] for each in asked if asked[each] == ends[each].leader_epoch - 1}
+                return self._with_record_epochs(client, ends, answers), parting
             tries += 1
             if not client.caller.pause(tries, deadline_ms):
                 raise unavailable(client, min(missing), "it does not tell where the records before it end")
@@ -341,3 +248,95 @@ class StreamLogs:
             for each, found in high_watermarks.items():
                 ends[each] = replace(ends[each], offset=max(ends[each].offset, min(found.offset, positions[each])))
         return ends
+
+
+# --- marks ------------------------------------------------------------------------------------------------------------
+
+# A stream that never rests takes a new mark after so long.
+MARK_AGE_MS = 60_000
+# In one look.
+MOST_NEW_MARKS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    topic_id: uuid.UUID | None
+    leader_epoch: int
+    offset: int
+    batch: StoredBatch
+    taken_at_ms: int
+
+
+class Marks:
+    """Marks of one stream in the logs that it reads: which batch was there, just before its position.
+
+    A cluster that is restored from a snapshot has the same topic ids and leader epochs, and grows past the stream's
+    position with other records. Only the records tell. So the planner keeps the header of one batch of each log. It
+    compares them when its connections have ended since, as they do when brokers start again, or when a leader has
+    changed.
+
+        position moved, and the stream is idle or the mark is old  ->  one small Fetch: a new mark
+        connections ended since the last look, or a new leader     ->  one small Fetch: is it still there?
+
+    Non-obvious: a batch that is gone, or has fewer records, is no proof: compaction does that. A restarted query has no
+    marks: Spark's checkpoint has offsets alone, in the form of format("kafka").
+    """
+
+    def __init__(self) -> None:
+        self._marks: dict[TopicPartition, Mark] = {}
+        self._positions: Positions = {}
+        # When a mark was asked for.
+        self._tried_ms: dict[TopicPartition, int] = {}
+        # The client of the last look, and how often its connections had begun and ended.
+        self._connections: tuple[int, int, int] | None = None
+        self._is_answered = True
+
+    def moved(self, client: AdminClient, logs: Logs, ends: LogEnds, positions: Positions) -> set[TopicPartition]:
+        """Return the partitions whose log has another record at a mark than before."""
+        may_be_another = self._connections not in (None, _connections_of(client))
+        asked = {
+            each: mark
+            for each, mark in self._marks.items()
+            if each in positions
+            and each in ends
+            and mark.topic_id == ends[each].topic_id
+            and mark.offset < ends[each].offset
+            and (may_be_another or mark.leader_epoch != ends[each].leader_epoch)
+        }
+        if not asked:
+            return set()
+        found = stored_batches(client, logs, {each: mark.offset for each, mark in asked.items()})
+        self._is_answered = asked.keys() <= found.keys()
+        return {
+            each
+            for each, batch in found.items()
+            if batch.base_offset <= asked[each].offset and not asked[each].batch.may_become(batch)
+        }
+
+    def take(self, client: AdminClient, logs: Logs, ends: LogEnds, positions: Positions, now_ms: int) -> None:
+        """Take marks where the stream is, after a look whose breaks are told. `positions`: of whole logs."""
+        self._marks = {each: mark for each, mark in self._marks.items() if each in positions}
+        due = [each for each, position in positions.items() if self._is_due(each, position, ends.get(each), now_ms)]
+        chosen = {each: positions[each] - 1 for each in due[:MOST_NEW_MARKS]}
+        self._tried_ms |= dict.fromkeys(chosen, now_ms)
+        for each, batch in (stored_batches(client, logs, chosen) if chosen else {}).items():
+            if batch.base_offset <= chosen[each] <= batch.last_offset:
+                end = ends[each]
+                self._marks[each] = Mark(end.topic_id, end.leader_epoch, chosen[each], batch, now_ms)
+        self._positions = dict(positions)
+        if self._is_answered:
+            self._connections = _connections_of(client)
+        self._is_answered = True
+
+    def _is_due(self, partition: TopicPartition, position: int, end: LogEnd | None, now_ms: int) -> bool:
+        if end is None or not 0 < position <= end.offset:
+            return False
+        mark, rests = self._marks.get(partition), self._positions.get(partition) == position
+        if mark is None or mark.topic_id != end.topic_id:
+            return partition not in self._tried_ms or now_ms - self._tried_ms[partition] >= MARK_AGE_MS
+        return mark.offset != position - 1 and (rests or now_ms - mark.taken_at_ms >= MARK_AGE_MS)
+
+
+def _connections_of(client: AdminClient) -> tuple[int, int, int]:
+    network = client.caller.network
+    return client.number, network.handshakes, network.interruptions

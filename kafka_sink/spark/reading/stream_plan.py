@@ -11,13 +11,13 @@ Non-obvious:
   stream steps to where it goes on, in a micro-batch of its own without rows. So the step is in the checkpoint, and a
   run that starts later takes it too.
 
-Source: org.apache.spark.sql.kafka010.KafkaMicroBatchStream.
+Source: org.apache.spark.sql.kafka010.KafkaMicroBatchStream (also rateLimit, delayBatch).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from kafka_sink.errors import ReadError
 from kafka_sink.errors.reading import LossCause
@@ -35,50 +35,6 @@ from kafka_sink.spark.reading.plan import LogBounds, check_named
 from kafka_sink.spark.reading.positions import Offsets, Positions, clipped
 from kafka_sink.spark.reading.stream_logs import StreamLogs
 from kafka_sink.spark.reading.topics import partitions_there, topics_to_read
-
-# --- how much a micro-batch reads -------------------------------------------------------------------------------------
-# How much a micro-batch reads of what is there: `maxOffsetsPerTrigger`, `minOffsetsPerTrigger` and `maxTriggerDelay`.
-#
-# Source: org.apache.spark.sql.kafka010.KafkaMicroBatchStream (rateLimit, delayBatch).
-
-
-def rate_limited(limit: int, start: Positions, ends: Positions) -> Positions:
-    """Return where a micro-batch of about `limit` offsets ends: each partition in proportion to what it has.
-
-    `start`: of each partition of `ends`. Where that has no new offset, the end stays. A partition with new offsets gets
-    one at least, so there may be more than `limit`.
-    """
-    sizes = {each: end - start[each] for each, end in ends.items() if end > start[each]}
-    total = sum(sizes.values())
-    if total <= limit:
-        return ends
-    return dict(ends) | {each: start[each] + min(size, _share(limit * (size / total))) for each, size in sizes.items()}
-
-
-def _share(prorated: float) -> int:
-    return math.ceil(prorated) if prorated < 1 else math.floor(prorated)
-
-
-class Delay:
-    """Puts a micro-batch off until there are `min_offsets`, or `max_delay_ms` have passed since the last one."""
-
-    def __init__(self, min_offsets: int, max_delay_ms: int) -> None:
-        self._min_offsets = min_offsets
-        self._max_delay_ms = max_delay_ms
-        # None: the first is never put off.
-        self._last_ms: int | None = None
-
-    def puts_off(self, start: Positions, ends: Positions, now_ms: int) -> bool:
-        """Return whether to wait for more; if not, the micro-batch counts as begun. A partition without a start is
-        new, and counts from 0."""
-        is_due = self._last_ms is None or now_ms - self._last_ms >= self._max_delay_ms
-        if not is_due and sum(end - start.get(each, 0) for each, end in ends.items()) < self._min_offsets:
-            return True
-        self._last_ms = now_ms
-        return False
-
-
-# --- stream plan ------------------------------------------------------------------------------------------------------
 
 
 class StreamPlan:
@@ -108,8 +64,6 @@ class StreamPlan:
     def end_now(self) -> None:
         """Read no record that is newer than the next look at the logs (trigger availableNow)."""
         self._ends_now = True
-
-    # --- what Spark asks ----------------------------------------------------------------------------------------------
 
     def initial(self, client: AdminClient) -> Positions:
         """Return where a new stream begins."""
@@ -158,7 +112,7 @@ class StreamPlan:
         for each in start.keys() - end.keys() - self._logs.steps.keys() - begins.keys():
             self._losses.log_broken(each, Break(start[each], LossCause.TOPIC_DELETED, None))
         ranges = []
-        new = self._earliest(client, [each for each in end if each not in start])
+        new = self._earliest(client, start, end)
         for each, stop in end.items():
             first = start.get(each, 0)
             if each in new and first < (earliest := new[each]):
@@ -168,8 +122,6 @@ class StreamPlan:
         config = self._config
         return divide(filter(None, ranges), config.min_partitions, config.max_records_per_partition)
 
-    # --- how much -----------------------------------------------------------------------------------------------------
-
     def _limited(self, client: AdminClient, start: Positions, ends: Positions) -> Positions:
         config = self._config
         # With availableNow nothing would come that is worth waiting for.
@@ -178,12 +130,12 @@ class StreamPlan:
             return start
         if config.max_offsets_per_trigger is None:
             return ends
-        new = self._earliest(client, [each for each in ends if each not in start])
+        new = self._earliest(client, start, ends)
         return rate_limited(config.max_offsets_per_trigger, {**start, **new}, ends)
 
-    def _earliest(self, client: AdminClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where partitions begin that are new to the stream, if they are there."""
-        asked = {each: EARLIEST for each in partitions if each in self._logs.known}
+    def _earliest(self, client: AdminClient, start: Positions, ends: Positions) -> dict[TopicPartition, int]:
+        """Return where the partitions begin that are new to the stream, if they are there."""
+        asked = {each: EARLIEST for each in ends if each not in start and each in self._logs.known}
         listed = list_offsets(client, asked, self._config.consumer.isolation_level)
         return {each: found.offset for each, found in listed.items()}
 
@@ -219,3 +171,43 @@ def _after(start: Positions, steps: Mapping[TopicPartition, Break]) -> Positions
     """Return where a stream at `start` is after these steps."""
     moved = {each: step.goes_on_at for each, step in steps.items()}
     return {each: offset for each, at in start.items() if (offset := moved.get(each, at)) is not None}
+
+
+# --- how much a micro-batch reads -------------------------------------------------------------------------------------
+
+
+def rate_limited(limit: int, start: Positions, ends: Positions) -> Positions:
+    """Return where a micro-batch of about `limit` offsets ends: each partition in proportion to what it has.
+
+    `limit`: maxOffsetsPerTrigger. `start`: of each partition of `ends`. Where that has no new offset, the end stays. A
+    partition with new offsets gets one at least, so there may be more than `limit`.
+    """
+    sizes = {each: end - start[each] for each, end in ends.items() if end > start[each]}
+    total = sum(sizes.values())
+    if total <= limit:
+        return ends
+    return dict(ends) | {each: start[each] + min(size, _share(limit * (size / total))) for each, size in sizes.items()}
+
+
+def _share(prorated: float) -> int:
+    return math.ceil(prorated) if prorated < 1 else math.floor(prorated)
+
+
+class Delay:
+    """Puts a micro-batch off until there are `min_offsets` (minOffsetsPerTrigger), or `max_delay_ms` have passed since
+    the last one (maxTriggerDelay)."""
+
+    def __init__(self, min_offsets: int, max_delay_ms: int) -> None:
+        self._min_offsets = min_offsets
+        self._max_delay_ms = max_delay_ms
+        # None: the first is never put off.
+        self._last_ms: int | None = None
+
+    def puts_off(self, start: Positions, ends: Positions, now_ms: int) -> bool:
+        """Return whether to wait for more; if not, the micro-batch counts as begun. A partition without a start is
+        new, and counts from 0."""
+        is_due = self._last_ms is None or now_ms - self._last_ms >= self._max_delay_ms
+        if not is_due and sum(end - start.get(each, 0) for each, end in ends.items()) < self._min_offsets:
+            return True
+        self._last_ms = now_ms
+        return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 
 from kafka_sink.errors import (
@@ -39,30 +40,28 @@ def names_to_read(config: ReadConfig) -> tuple[str, ...] | None:
 def topics_to_read(client: AdminClient, config: ReadConfig) -> Topics:
     """Return the topics by name. Raises TopicToReadMissing, PartitionToReadMissing,
     TopicAuthorizationFailed, LeaderUnavailable, BrokersUnreachable."""
-    names = names_to_read(config)
-    if names is None:
-        found = _matching(_told(client, config, None), config)
+    if (pattern := config.subscribe_pattern) is not None:
+        found = _matching(_told(client, config), pattern)
         if not found:
-            pattern = config.subscribe_pattern
-            assert pattern is not None
             log.warning("subscribePattern %r matches none of the topics that this principal may see", pattern.pattern)
         return found
+    names = names_to_read(config) or ()
     for name in names:
         # It may have been created again since this client asked for it.
         client.caller.forget(name)
-    told = _told(client, config, names)
+    told = _told(client, config)
     check_readable(told)
     for absence in absences(told, config).values():
         raise absence
     return {name: told[name] for name in names}
 
 
-def _told(client: AdminClient, config: ReadConfig, names: tuple[str, ...] | None) -> Topics:
+def _told(client: AdminClient, config: ReadConfig) -> Topics:
     """Ask until each topic of the read is told to be there or not."""
     deadline_ms = client.caller.deadline_ms()
     tries = 0
     while True:
-        told = client.topics(names)
+        told = client.topics(names_to_read(config))
         pattern = config.subscribe_pattern
         untold = [name for name in untold_topics(told) if pattern is None or pattern.search(name)]
         if not untold:
@@ -120,7 +119,7 @@ def check_readable(topics: Topics) -> None:
 def partitions_there(topics: Topics, config: ReadConfig) -> list[TopicPartition]:
     """Return those of the partitions that are there. `topics`: as a Metadata answer tells them."""
     if config.subscribe_pattern is not None:
-        topics = _matching(topics, config)
+        topics = _matching(topics, config.subscribe_pattern)
     there = [
         TopicPartition(name, number)
         for name, topic in topics.items()
@@ -133,9 +132,7 @@ def partitions_there(topics: Topics, config: ReadConfig) -> list[TopicPartition]
     return [each for each in config.assign if each in known]
 
 
-def _matching(topics: Topics, config: ReadConfig) -> Topics:
-    pattern = config.subscribe_pattern
-    assert pattern is not None
+def _matching(topics: Topics, pattern: re.Pattern[str]) -> Topics:
     return {
         name: topic
         for name, topic in sorted(topics.items())

@@ -20,7 +20,7 @@ from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.spark.reading.positions import Positions
-from kafka_sink.spark.reading.range_reader import RangePartition, RangeReader
+from kafka_sink.spark.reading.range_reader import RangeReader
 from record_sets import Batch, plain, row
 from scripted_kafka import ScriptedKafka
 from scripted_reads import ScriptedLog, Stream, asked, connect_reads, planned, serve
@@ -119,7 +119,7 @@ class World:
         """Raises an error, and then nobody has seen a row."""
         found: Counter[str] = Counter()
         for each in ranges:
-            for batch in RangeReader(config, columns, goes_on=goes_on).rows(RangePartition([each])):
+            for batch in RangeReader(config, columns, goes_on=goes_on).rows([each]):
                 found.update(value.decode() for value in batch.column("value").to_pylist())
         self.rows += found
 

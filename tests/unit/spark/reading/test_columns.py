@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructField, StructType
 
 from kafka_sink.errors import ColumnNotRead, ColumnTypeMismatch, DuplicateColumn
-from kafka_sink.spark.reading.columns import Rows, check_user_schema, whole_schema
-from kafka_sink.spark.reading.range_reader import Joined
+from kafka_sink.spark.reading.range_reader import Joined, Rows
+from kafka_sink.spark.reading.reads import check_user_schema, whole_schema
 
 
 def schema(*names: str, **columns: Any) -> StructType:

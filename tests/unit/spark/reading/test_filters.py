@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pyspark.sql import datasource
 
 from kafka_sink.options.kinds import INT64_MAX
-from kafka_sink.spark.reading.filters import Wanted
+from kafka_sink.spark.reading.plan import Wanted
 
 if not hasattr(datasource, "EqualTo"):
     pytest.skip("Spark before 4.1 pushes no filters down", allow_module_level=True)

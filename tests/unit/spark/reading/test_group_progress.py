@@ -12,7 +12,7 @@ from kafka_sink.kafka.protocol.apis.groups import ProgressCommitRequest, Progres
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config
-from kafka_sink.spark.reading.group_progress import PAUSE_FACTOR, SAME_OFFSETS_PAUSE_MS, GroupProgress
+from kafka_sink.spark.reading.stream_reader import PAUSE_FACTOR, SAME_OFFSETS_PAUSE_MS, GroupProgress
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
 
 T0 = TopicPartition("t", 0)

@@ -18,8 +18,7 @@ from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.apis.offsets import ListOffsetsRequest
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import once
-from kafka_sink.spark.reading.filters import Wanted
-from kafka_sink.spark.reading.plan import plan
+from kafka_sink.spark.reading.plan import Wanted, plan
 from kafka_sink.spark.reading.positions import Offsets, clipped
 from scripted_kafka import ScriptedKafka, ScriptedNetwork
 from scripted_reads import ScriptedLog, Spans, Stream, asked, connect_reads, planned, refused_offsets, serve, spans_of

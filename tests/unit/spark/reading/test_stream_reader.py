@@ -14,7 +14,7 @@ import apis
 from kafka_sink.errors import KafkaSinkError, LogBroken
 from kafka_sink.kafka.protocol.apis import offsets as epochs
 from kafka_sink.options import cautions
-from kafka_sink.spark.reading import read_limits
+from kafka_sink.spark.reading import stream_reader
 from kafka_sink.spark.source import KafkaDataSource
 from record_sets import plain
 from scripted_kafka import ScriptedKafka, ScriptedNetwork
@@ -61,7 +61,7 @@ ALL = LIMITS.ReadAllAvailable()
 
 @pytest.fixture(autouse=True)
 def spark_4_2(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_limits, "_limits", LIMITS)
+    monkeypatch.setattr(stream_reader, "_limits", LIMITS)
 
 
 def ranges(partitions: Any) -> list[tuple[int, int]]:
@@ -118,7 +118,7 @@ def test_the_group_has_a_micro_batch_once_spark_looks_for_the_next(kafka: Script
 
 def test_spark_before_4_2_gives_no_arguments(log: ScriptedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """And begins a new process without a start."""
-    monkeypatch.setattr(read_limits, "_limits", None)
+    monkeypatch.setattr(stream_reader, "_limits", None)
     made = reader()
     start = made.initialOffset()
     end = made.latestOffset()
