@@ -1,7 +1,7 @@
 """Reads ranges of partitions over the connections of one client.
 
     with lease_reader(config) as reader:
-        for record_set in reader.fetch(range_, fail_on_data_loss=True, poll_timeout_ms=120_000):
+        for record_set in reader.fetch(range_, fail_on_data_loss=True, goes_on=True, poll_timeout_ms=120_000):
             ...
 
 A shell: it has connections and a clock, and no thread. The calling thread drives it; while the caller works on a record
@@ -39,7 +39,7 @@ class Reader:
 
     def __init__(self, config: ConsumerConfig, cluster_id: str | None = None) -> None:
         """`cluster_id`: the cluster that must be there; None: any cluster."""
-        self._config = config
+        self.config = config
         # The plan of the read has asked the same brokers before.
         self.outage = Outage(asks_alone=False, has_worked=True)
         self._rng = random.Random()
@@ -47,10 +47,6 @@ class Reader:
         # What the last range of each topic knew, the most recent last.
         self._known: dict[str, Metadata] = {}
         self.used_at_ms = monotonic_ms()
-
-    @property
-    def config(self) -> ConsumerConfig:
-        return self._config
 
     @property
     def cluster_id(self) -> str | None:
@@ -68,30 +64,13 @@ class Reader:
         """Close the connections."""
         self._network.close()
 
-    def _settings(self, fail_on_data_loss: bool, goes_on: bool, poll_timeout_ms: int) -> FetchSettings:
-        config = self._config
-        return FetchSettings(
-            isolation_level=config.isolation_level,
-            max_bytes=config.fetch_bytes,
-            min_bytes=config.fetch_min_bytes,
-            max_wait_ms=config.fetch_max_wait_ms,
-            client_rack=config.client_rack,
-            request_timeout_ms=config.request_timeout_ms,
-            metadata_max_age_ms=config.metadata_max_age_ms,
-            retry_backoff_ms=config.retry_backoff_ms,
-            retry_backoff_max_ms=config.retry_backoff_max_ms,
-            no_progress_ms=poll_timeout_ms,
-            fail_on_data_loss=fail_on_data_loss,
-            goes_on=goes_on,
-        )
-
     def fetch(
         self, range_: FetchRange, *, fail_on_data_loss: bool, goes_on: bool, poll_timeout_ms: int
     ) -> Fetch[RecordSet, Loss]:
-        """Begin to read a range. `poll_timeout_ms`: how long it may wait for a record. Others: see `FetchSettings`."""
+        """Begin to read a range, by these `FetchSettings`."""
         fetcher = Fetcher(
             range_,
-            settings=self._settings(fail_on_data_loss, goes_on, poll_timeout_ms),
+            settings=FetchSettings(self.config, fail_on_data_loss, goes_on, poll_timeout_ms),
             network=self._network,
             metadata=self._metadata_of([range_]),
             rng=self._rng,
@@ -111,7 +90,7 @@ class Reader:
             by_topic.setdefault(each.topic, []).append(each)
         fetcher = SharedFetcher(
             ranges,
-            settings=self._settings(fail_on_data_loss, goes_on, poll_timeout_ms),
+            settings=FetchSettings(self.config, fail_on_data_loss, goes_on, poll_timeout_ms),
             network=self._network,
             metadata_of=lambda topic: self._metadata_of(by_topic[topic]),
             rng=self._rng,
@@ -122,7 +101,7 @@ class Reader:
     def _metadata_of(self, ranges: Sequence[FetchRange]) -> Metadata:
         """Return metadata for ranges of one topic, with what the range before knew of the same topic."""
         topic = ranges[0].topic
-        config = self._config
+        config = self.config
         metadata = Metadata(
             max_age_ms=config.metadata_max_age_ms,
             max_idle_ms=MAX_IDLE_MS,
@@ -144,13 +123,12 @@ def _has_leader(snapshot: MetadataSnapshot, range_: FetchRange) -> bool:
     """Return whether the snapshot has the range's topic, not another of the same name, and a leader that is not older
     than the range's."""
     topic = snapshot.topics.get(range_.topic)
-    if (
-        topic is None
-        or topic.topic_id != range_.topic_id
-        or snapshot.leader(range_.topic, range_.partition) == NO_LEADER
-    ):
-        return False
-    return topic.leader_epochs[range_.partition] >= range_.leader_epoch
+    return (
+        topic is not None
+        and topic.topic_id == range_.topic_id
+        and snapshot.leader(*range_.topic_partition) != NO_LEADER
+        and topic.leader_epochs[range_.partition] >= range_.leader_epoch
+    )
 
 
 T_co = TypeVar("T_co", covariant=True)
@@ -214,9 +192,9 @@ class Fetch(Generic[T_co, L_co]):
         if self._network.failure is not None:
             raise self._network.failure
         self._fetcher.handle(answers, monotonic_ms())
-        self._tell(monotonic_ms())
+        self._log_wait(monotonic_ms())
 
-    def _tell(self, now_ms: int) -> None:
+    def _log_wait(self, now_ms: int) -> None:
         """Log a wait that lasts because of the brokers."""
         wait = self._fetcher.wait(now_ms)
         if wait is not None and self._outage.is_to_be_told(wait.waited_ms, now_ms):

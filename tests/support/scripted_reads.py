@@ -3,7 +3,7 @@ next."""
 
 import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -25,12 +25,19 @@ from kafka_sink.spark.reading.positions import Positions
 from kafka_sink.spark.reading.stream_plan import StreamPlan
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
 
-# Java's defaults.
-READ_SETTINGS = FetchSettings(
-    isolation_level=IsolationLevel.READ_UNCOMMITTED, max_bytes=1024 * 1024, min_bytes=1, max_wait_ms=500,
-    client_rack="", request_timeout_ms=30_000, metadata_max_age_ms=300_000, retry_backoff_ms=100,
-    retry_backoff_max_ms=1_000, no_progress_ms=120_000, fail_on_data_loss=True, goes_on=True,
-)  # fmt: skip
+
+def read_settings(
+    *, fail_on_data_loss: bool = True, goes_on: bool = True, poll_timeout_ms: int = 120_000, **changed: Any
+) -> FetchSettings:
+    """Java's defaults, but for what was changed of the configuration."""
+    defaults = {
+        "isolation_level": IsolationLevel.READ_UNCOMMITTED, "fetch_max_bytes": 1024 * 1024,
+        "max_partition_fetch_bytes": 1024 * 1024, "fetch_min_bytes": 1,
+        "fetch_max_wait_ms": 500, "client_rack": "", "request_timeout_ms": 30_000, "metadata_max_age_ms": 300_000,
+        "retry_backoff_ms": 100, "retry_backoff_max_ms": 1_000,
+    }  # fmt: skip
+    config = replace(asked({}).consumer, **{**defaults, **changed})
+    return FetchSettings(config, fail_on_data_loss, goes_on, poll_timeout_ms)
 
 
 def readers_metadata(topic: str = "") -> Metadata:

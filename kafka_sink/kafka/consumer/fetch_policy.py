@@ -1,6 +1,8 @@
-"""Decides what to do with the error code of a Fetch, ListOffsets or OffsetForLeaderEpoch answer, as a table.
+"""The rules of a fetcher: what an error code requires, how long a caller waits, which replica is asked, when a topic is
+gone.
 
-Source: org.apache.kafka.clients.consumer.internals.FetchCollector.handleInitializeErrors, OffsetFetcherUtils.
+Source: org.apache.kafka.clients.consumer.internals.FetchCollector.handleInitializeErrors, OffsetFetcherUtils,
+SubscriptionState, AbstractFetch.selectReadReplica.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from kafka_sink.kafka.waits import THROTTLED_LIMITS
 
 
 class Action(Enum):
+    """What to do with an error code of a Fetch, ListOffsets or OffsetForLeaderEpoch answer."""
+
     TAKE = auto()
     """The answer counts."""
     RETRY = auto()
@@ -57,16 +61,13 @@ def on_read_error(code: int) -> Action:
     return Action.REFRESH_AND_RETRY if means.needs_new_metadata else Action.RETRY
 
 
-# --- how long a caller waits ------------------------------------------------------------------------------------------
-# How long a caller waits for a record set before the range fails (`kafkaConsumer.pollTimeoutMs`).
-#
-# The time in which the caller works does not count. Nor does the time in which brokers throttle, because a quota delays
-# records and keeps none back: unless that lasts for many times the limit. A batch that is larger than a quota lets
-# through in its whole window never comes.
-
-
 class Patience:
-    """`throttled_ms`: for how long brokers have throttled the client so far."""
+    """How long a caller waits for a record set before the range fails (`kafkaConsumer.pollTimeoutMs`).
+
+    The time in which the caller works does not count. Nor does the time in which brokers throttle, because a quota
+    delays records and keeps none back: unless that lasts for many times the limit. A batch that is larger than a quota
+    lets through in its whole window never comes. `throttled_ms`: for how long brokers have throttled the client so far.
+    """
 
     def __init__(self, limit_ms: int) -> None:
         self.limit_ms = limit_ms
@@ -98,21 +99,16 @@ class Patience:
         return waited_ms >= self.limit_ms or of_throttles_ms >= THROTTLED_LIMITS * self.limit_ms
 
 
-# --- which replica to fetch from (KIP-392) ----------------------------------------------------------------------------
-# Which replica a reader fetches from instead of the leader (KIP-392).
-#
-# A client that names its rack may be told a replica that is nearer. It fetches there until `metadata.max.age.ms` later,
-# and then asks the leader again. Only the leader is believed, and only about another node: otherwise two brokers could
-# send the client back and forth.
-#
-# The leader cannot know whether the client reaches the replica. So after trouble there the client names no rack for as
-# long, and the leader itself hands out the records. Java's consumer is told the same replica again.
-#
-# Source: org.apache.kafka.clients.consumer.internals.SubscriptionState, AbstractFetch.selectReadReplica.
-
-
 class PreferredReplica:
-    """`node`: the replica to fetch from, NO_LEADER for the leader."""
+    """Which replica a reader fetches from instead of the leader (KIP-392). `node`: NO_LEADER for the leader.
+
+    The leader may tell a client that names its rack a replica that is nearer. The client fetches there until
+    `metadata.max.age.ms` later, and then asks the leader again. Only the leader is believed, and only about another
+    node: otherwise two brokers could send the client back and forth.
+
+    The leader cannot know whether the client reaches the replica. So after trouble there the client names no rack for
+    as long, and the leader itself hands out the records. Java's consumer is told the same replica again.
+    """
 
     def __init__(self, rack: str, max_age_ms: int) -> None:
         self.node = NO_LEADER
@@ -150,15 +146,6 @@ class PreferredReplica:
             self.node, self._alone_until_ms = NO_LEADER, now_ms + self._max_age_ms
 
 
-# --- whether the topic is still there ---------------------------------------------------------------------------------
-# Whether the topic of a range is still there, as answers to Metadata requests tell.
-#
-# A broker that lags or has just started may not know a new topic yet, or still know one that was deleted. So the first
-# answer that misses the topic is no proof. The topic is gone when a request that was sent ABSENT_PATIENCE_MS later, or
-# after that, misses it too, and no answer in between had it. Time alone proves nothing: a caller that works on a record
-# set for minutes asks nobody.
-
-
 def missing(range_: FetchRange, snapshot: MetadataSnapshot) -> LossCause | None:
     """Return why the range is not in the last answer; None if it is, or if the answer does not tell."""
     if snapshot.errors.get(range_.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -172,6 +159,14 @@ def missing(range_: FetchRange, snapshot: MetadataSnapshot) -> LossCause | None:
 
 
 class TopicWatch:
+    """Whether the topic of a range is still there, as answers to Metadata requests tell.
+
+    A broker that lags or has just started may not know a new topic yet, or still know one that was deleted. So the
+    first answer that misses the topic is no proof. The topic is gone when a request that was sent ABSENT_PATIENCE_MS
+    later, or after that, misses it too, and no answer in between had it. Time alone proves nothing: a caller that works
+    on a record set for minutes asks nobody.
+    """
+
     def __init__(self, range_: FetchRange) -> None:
         self._range = range_
         # When the first of the answers came that all miss the topic.

@@ -29,7 +29,7 @@ Non-obvious:
 * The check of epochs is KIP-320's, but of the range's end, not of the position: two logs that agree on the last record
   of an epoch agree on all before it. Each Fetch names the leader epoch that was checked, so no record of another
   leader slips in between.
-* A throttling broker answers without records. That is no progress, but the time hardly counts (`patience.py`).
+* A throttling broker answers without records. That is no progress, but the time hardly counts (`Patience`).
 
 Pure: network and time are handed in. Source: org.apache.kafka.clients.consumer.internals.Fetcher, AbstractFetch,
 FetchCollector, OffsetFetcher, SubscriptionState; KIP-74, KIP-320, KIP-392.
@@ -50,7 +50,7 @@ from kafka_sink.errors import (
     TopicAuthorizationFailed,
 )
 from kafka_sink.errors.reading import LossCause
-from kafka_sink.kafka.config import IsolationLevel
+from kafka_sink.kafka.config import ConsumerConfig, IsolationLevel
 from kafka_sink.kafka.consumer.fetch_policy import (
     Action,
     Patience,
@@ -82,24 +82,15 @@ from kafka_sink.kafka.waits import backoff_ms
 from kafka_sink.records.record_batch import first_offset, outline
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """Consumer settings under Kafka's names. `no_progress_ms`: how long a range may wait for a record.
-    `fail_on_data_loss`: False leaves out what cannot be read. `goes_on`: whether a range of a truncated log includes
-    the records that replace the lost ones."""
+    """`fail_on_data_loss`: False leaves out what cannot be read. `goes_on`: whether a range of a truncated log includes
+    the records that replace the lost ones. `poll_timeout_ms`: how long a range may wait for a record."""
 
-    isolation_level: IsolationLevel
-    max_bytes: int
-    min_bytes: int
-    max_wait_ms: int
-    client_rack: str
-    request_timeout_ms: int
-    metadata_max_age_ms: int
-    retry_backoff_ms: int
-    retry_backoff_max_ms: int
-    no_progress_ms: int
+    config: ConsumerConfig
     fail_on_data_loss: bool
     goes_on: bool
+    poll_timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +105,7 @@ class Wait:
 
 class Fetcher:
     """Fetches one range. `failure`: the error that ended it. `losses`: what was left out, if that is no failure.
+    `token`: of its requests, unless they are for metadata.
 
     `patience`: of the task, if it reads several ranges; then `take_answers` is used instead of `handle`.
     """
@@ -134,17 +126,18 @@ class Fetcher:
         self._range = range_
         self._end = range_.end
         self._settings = settings
+        self._config = settings.config
         self._network = network
         self._metadata = metadata
         self._rng = rng
         self._position = range_.first
         self._fetched: RecordSet | None = None
         # What a request is under way for. Of this fetcher alone: the range before may have left one unanswered.
-        self._of_metadata, self._of_read = object(), object()
+        self._of_metadata, self.token = object(), object()
         self._is_asking = False
         self._not_before_ms = now_ms
         self._tries = 0
-        self._patience = Patience(settings.no_progress_ms) if patience is None else patience
+        self._patience = Patience(settings.poll_timeout_ms) if patience is None else patience
         # The leader epoch of the last record of the range, and the newest under which the log reaches the range's end.
         self._end_epoch = range_.leader_epoch if range_.record_epoch == NO_EPOCH else range_.record_epoch
         self._checked_epoch = range_.leader_epoch
@@ -160,7 +153,7 @@ class Fetcher:
         self._gaps = Gaps()
         # The request of the look that is under way.
         self._look: FetchRequest | None = None
-        self._replica = PreferredReplica(settings.client_rack, settings.metadata_max_age_ms)
+        self._replica = PreferredReplica(self._config.client_rack, self._config.metadata_max_age_ms)
         # Where the log is damaged, if it is.
         self._damaged_at = range_.first
         # For the message of a range that gets no further.
@@ -208,7 +201,7 @@ class Fetcher:
             return None
         waited_ms = self._patience.waited_ms(now_ms, self._network.throttled_ms(now_ms))
         place = f"{self._range.topic}-{self._range.partition}"
-        return Wait(place, self._why, waited_ms, self._settings.no_progress_ms)
+        return Wait(place, self._why, waited_ms, self._settings.poll_timeout_ms)
 
     @property
     def _why(self) -> str:
@@ -236,11 +229,10 @@ class Fetcher:
         if node_id == NO_LEADER:
             return
         if self._network.ready(node_id, now_ms):
-            self._network.send(node_id, self._next_request(node_id, now_ms), now_ms, self._of_read)
+            self._network.send(node_id, self._next_request(node_id, now_ms), now_ms, self.token)
             self._is_asking = True
         elif self._network.is_down(node_id):
-            problem = self._network.last_error or f"broker {node_id} is not among the brokers of the cluster"
-            self._on_error(problem, now_ms, refresh=True)
+            self._on_error(why_down(node_id, self._network), now_ms, refresh=True)
 
     def _refresh_metadata(self, now_ms: int) -> int:
         """Request metadata if that is due. Return how many ms it is not."""
@@ -266,7 +258,7 @@ class Fetcher:
         """Return the leader, unless the metadata has none, is older than the range, or of another topic. Then request
         metadata."""
         snapshot = self._metadata.snapshot
-        leader = snapshot.leader(self._range.topic, self._range.partition)
+        leader = snapshot.leader(*self._range.topic_partition)
         if leader == NO_LEADER:
             code = snapshot.errors.get(self._range.topic, ErrorCode.NONE)
             problem = f"{error_name(code)} (error {code})" if code else "the partition has no leader"
@@ -290,45 +282,43 @@ class Fetcher:
     def _next_request(self, node_id: int, now_ms: int) -> Request:
         epoch = self._epoch()
         if self._must_check_epoch():
-            check = OffsetForLeaderEpochRequest(self._range.topic, self._range.partition, epoch, self._end_epoch)
+            check = OffsetForLeaderEpochRequest(*self._range.topic_partition, epoch, self._end_epoch)
             if self._network.api_version(node_id, check) is not None:
                 return check
             # As Java does with brokers that do not tell.
             self._checked_epoch = epoch
         if self._truncated_at is not None:
-            return self._bound_request(LATEST, self._settings.isolation_level)
+            return self._bound_request(LATEST, self._config.isolation_level)
         if self._is_out_of_range:
             bound = EARLIEST if self._earliest is None else LATEST
             return self._bound_request(bound, IsolationLevel.READ_UNCOMMITTED)
         return self._fetch_request(epoch, now_ms)
 
     def _bound_request(self, bound: int, isolation_level: IsolationLevel) -> ListOffsetsRequest:
-        asked = AskedOffset(self._range.topic, self._range.partition, bound, self._epoch())
-        return ListOffsetsRequest((asked,), isolation_level, self._settings.request_timeout_ms)
+        asked = AskedOffset(*self._range.topic_partition, bound, self._epoch())
+        return ListOffsetsRequest((asked,), isolation_level, self._config.request_timeout_ms)
 
     def _fetch_request(self, epoch: int, now_ms: int) -> FetchRequest:
-        settings = self._settings
+        config = self._config
         request = FetchRequest(
             topic=self._range.topic,
             topic_id=self._range.topic_id,
             partition=self._range.partition,
             offset=self._position,
             leader_epoch=epoch,
-            isolation_level=IsolationLevel.READ_UNCOMMITTED if self._looks_ahead else settings.isolation_level,
+            isolation_level=IsolationLevel.READ_UNCOMMITTED if self._looks_ahead else config.isolation_level,
             # Of one batch: the first one comes whole (KIP-74).
-            max_bytes=1 if self._looks_ahead else settings.max_bytes,
-            min_bytes=settings.min_bytes,
-            max_wait_ms=settings.max_wait_ms,
+            max_bytes=1 if self._looks_ahead else config.fetch_bytes,
+            min_bytes=config.fetch_min_bytes,
+            max_wait_ms=config.fetch_max_wait_ms,
             rack_id=self._replica.rack(now_ms),
         )
         look, self._look = self._gaps.look, None
-        if look is None:
-            return request
-        uncommitted = IsolationLevel.READ_UNCOMMITTED
-        request = replace(
-            request, offset=look.offset, isolation_level=uncommitted, max_bytes=look.max_bytes, min_bytes=1
-        )  # fmt: skip
-        self._look = request
+        if look is not None:
+            uncommitted = IsolationLevel.READ_UNCOMMITTED
+            request = self._look = replace(
+                request, offset=look.offset, isolation_level=uncommitted, max_bytes=look.max_bytes, min_bytes=1
+            )
         return request
 
     # --- what is answered ---------------------------------------------------------------------------------------------
@@ -342,7 +332,7 @@ class Fetcher:
         for answer in answers:
             if answer.token is self._of_metadata:
                 self._on_metadata(answer, now_ms)
-            elif answer.token is self._of_read:
+            elif answer.token is self.token:
                 self._is_asking = False
                 self._on_answer(answer, now_ms)
 
@@ -354,13 +344,8 @@ class Fetcher:
             self.failure = self._stalled(now_ms)
 
     def _on_metadata(self, answer: ClientResponse, now_ms: int) -> None:
-        # A broker that lists no brokers has just started, and knows no topics either.
-        if isinstance(answer.response, MetadataResponse) and answer.response.brokers:
-            self._metadata.update(answer.response, now_ms)
-            self._network.update_brokers(answer.response.brokers)
+        if learn(answer, self._metadata, self._network, now_ms):
             self.look_for_topic(now_ms - answer.latency_ms, now_ms)
-        else:
-            self._metadata.failed(now_ms)
 
     def look_for_topic(self, sent_ms: int, now_ms: int) -> None:
         """Take what the metadata say by now, of a request that was sent at `sent_ms`."""
@@ -422,13 +407,13 @@ class Fetcher:
         else:
             self._take_nothing(response, epoch)
             # A broker that waits for records answers later than this.
-            self._not_before_ms = now_ms + self._settings.retry_backoff_ms - answer.latency_ms
+            self._not_before_ms = now_ms + self._config.retry_backoff_ms - answer.latency_ms
         if self._gaps.damage:
             self.failure = self._of_range(RecordsCorrupt, offset=self._damaged_at, reason=self._gaps.damage)
 
     @property
     def _is_committed(self) -> bool:
-        return self._settings.isolation_level is IsolationLevel.READ_COMMITTED
+        return self._config.isolation_level is IsolationLevel.READ_COMMITTED
 
     def _take_record_set(self, response: FetchResponse, epoch: int, node_id: int, now_ms: int) -> None:
         position, found = self._position, outline(response.records, self._position, self._end)
@@ -438,7 +423,7 @@ class Fetcher:
             return
         if self._gaps.has_doubt(found, response, position=position, epoch=epoch, node_id=node_id):
             self._damaged_at = position if found.gap is None else found.gap[0]
-            self._not_before_ms = now_ms + self._settings.retry_backoff_ms
+            self._not_before_ms = now_ms + self._config.retry_backoff_ms
             return
         if (look := self._gaps.look) is not None:
             self._damaged_at = look.first
@@ -518,9 +503,9 @@ class Fetcher:
         self._last_error = error
         self._replica.failed(now_ms)
         self._tries += 1
-        settings = self._settings
+        config = self._config
         self._not_before_ms = now_ms + backoff_ms(
-            self._tries, settings.retry_backoff_ms, settings.retry_backoff_max_ms, self._rng
+            self._tries, config.retry_backoff_ms, config.retry_backoff_max_ms, self._rng
         )
         if refresh:
             self._metadata.request_update()
@@ -528,13 +513,12 @@ class Fetcher:
     def _denied(self) -> TopicAuthorizationFailed:
         return TopicAuthorizationFailed(topic=self._range.topic, operation="READ")
 
-    def _stalled(self, now_ms: int) -> ReadStalled:
-        return ReadStalled(
-            topic=self._range.topic,
-            partition=self._range.partition,
+    def _stalled(self, now_ms: int) -> KafkaSinkError:
+        return self._of_range(
+            ReadStalled,
             offset=self._position,
             end=self._range.end,
-            waited_ms=self._settings.no_progress_ms,
+            waited_ms=self._settings.poll_timeout_ms,
             high_watermark=self._high_watermark,
             last_stable_offset=self._last_stable_offset if self._is_committed else self._high_watermark,
             throttled_ms=self._patience.throttled_ms(self._network.throttled_ms(now_ms)),
@@ -542,7 +526,23 @@ class Fetcher:
         )
 
     def _of_range(self, error_type: type[KafkaSinkError], **facts: object) -> KafkaSinkError:
-        return error_type(topic=self._range.topic, partition=self._range.partition, **facts)
+        return error_type(**self._range.topic_partition._asdict(), **facts)
+
+
+def learn(answer: ClientResponse, metadata: Metadata, network: Network, now_ms: int) -> bool:
+    """Take the answer to a Metadata request. Return whether it tells anything: a broker that lists no brokers has just
+    started, and knows no topics either."""
+    if not isinstance(answer.response, MetadataResponse) or not answer.response.brokers:
+        metadata.failed(now_ms)
+        return False
+    metadata.update(answer.response, now_ms)
+    network.update_brokers(answer.response.brokers)
+    return True
+
+
+def why_down(node_id: int, network: Network) -> str:
+    """Return why a node takes no request."""
+    return network.last_error or f"broker {node_id} is not among the brokers of the cluster"
 
 
 def _epoch_of(answer: ClientResponse) -> int:

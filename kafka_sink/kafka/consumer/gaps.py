@@ -130,8 +130,6 @@ class Gaps:
             first, end = found.gap
             self._looks.append(Look(end - 1, first, end, epoch, found.last_size))
 
-    # --- looks --------------------------------------------------------------------------------------------------------
-
     def looked(self, response: FetchResponse, epoch: int) -> None:
         """Take the answer to `look`. What cannot be seen is believed."""
         look = self._looks.popleft()
@@ -161,8 +159,6 @@ class Gaps:
     def drop_look(self) -> None:
         """The log does not go back so far."""
         self._looks.popleft()
-
-    # --- answers without records --------------------------------------------------------------------------------------
 
     def take_nothing(self, response: FetchResponse, position: int, epoch: int) -> None:
         """The broker hands out nothing at `position`, although there are records to read."""

@@ -12,7 +12,8 @@ Non-obvious:
   one partition's records does not count for the others.
 * The first failure of a range is the failure of all, as it is of the task.
 
-Pure.
+Pure. Source: org.apache.kafka.clients.consumer.internals.AbstractFetch (one Fetch for each node, no partition with
+buffered records), SubscriptionState.movePartitionToEnd.
 """
 
 from __future__ import annotations
@@ -23,216 +24,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kafka_sink.errors import KafkaSinkError
-from kafka_sink.kafka.config import IsolationLevel
+from kafka_sink.kafka.config import ConsumerConfig, IsolationLevel
 from kafka_sink.kafka.consumer.fetch_policy import Patience
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet
-from kafka_sink.kafka.consumer.fetcher import Fetcher, FetchSettings, Wait
+from kafka_sink.kafka.consumer.fetcher import Fetcher, FetchSettings, Wait, learn, why_down
 from kafka_sink.kafka.metadata import Metadata
 from kafka_sink.kafka.network import LONGEST_POLL_MS, Network, NetworkOver
 from kafka_sink.kafka.protocol.api import ClientResponse, Request
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse, SharedFetchRequest, SharedFetchResponse
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
-from kafka_sink.kafka.protocol.apis.offsets import ListOffsetsRequest, OffsetForLeaderEpochRequest
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-
-# --- one Fetch for many fetchers --------------------------------------------------------------------------------------
-# Sends the requests of many fetchers, which fetch from a leader one after the other, as one Fetch for all of them.
-#
-# A `SharedRequests` is the network of the fetchers. What they ask of a leader waits in a queue until its last Fetch is
-# answered. Then the first ones in the queue go together, as many as fill an answer. Each fetcher gets its part of the
-# answer as if it had asked alone, with its own error.
-#
-# Non-obvious:
-#
-# * **Fairness** (KIP-74). A broker fills its answer in the order of the request, so the last partitions may get
-#   nothing.
-#   They are asked for again, first in the next request, where the broker cannot leave them out. Their fetchers do not
-#   hear of it: an answer without records would mean something else to them. Who got records queues up behind.
-# * **Memory.** Of each node there are two answers at most: one whose record sets are being taken, and one that is under
-#   way or waits. An answer is in memory until its last record set was taken and worked on.
-# * A request asks for so many partitions as fill an answer, by the bytes an offset has had so far. To name all of them
-#   each time costs more than the records where partitions are large.
-# * A broker waits for records only if the caller has nothing else to do. Otherwise one partition without records would
-#   keep the others of its leader waiting.
-# * A request for one batch (`gaps.py`, a look ahead) goes alone: only the first partition of a request has its first
-#   batch whole.
-#
-# Pure. Source: org.apache.kafka.clients.consumer.internals.AbstractFetch (one Fetch for each node, no partition with
-# buffered records), SubscriptionState.movePartitionToEnd.
-
-MOST_ANSWERS = 2
-# Before the first records come.
-_BYTES_AN_OFFSET = 100
-# Base offset and length of a batch.
-_UP_TO_LENGTH = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A fetcher's request, and its token."""
-
-    request: FetchRequest
-    token: object
-
-
-@dataclass(slots=True, eq=False)
-class Sent:
-    """What went to a node in one request. `left`: record sets of the answer that the caller has not worked on."""
-
-    node_id: int
-    asked: Sequence[Asked]
-    left: int = 0
-
-
-class SharedRequests(NetworkOver):
-    """`ends`: where the range of each fetcher ends."""
-
-    def __init__(self, network: Network, settings: FetchSettings) -> None:
-        super().__init__(network)
-        self.ends: dict[TopicPartition, int] = {}
-        self._settings = settings
-        self._queues: dict[int, deque[Asked]] = defaultdict(deque)
-        self._under_way: dict[int, Sent] = {}
-        # Of each node, answers with record sets that are in memory.
-        self._held: Counter[int] = Counter()
-        self._worked_on: Sent | None = None
-        self._undeliverable: list[ClientResponse] = []
-        # Of this reader alone: the one before may have left a request unanswered.
-        self.of_metadata = object()
-        self._bytes = self._offsets = 0
-
-    # --- as the network of fetchers -----------------------------------------------------------------------------------
-
-    def send(
-        self, node_id: int, request: Request, now_ms: int, token: object = None, expect_response: bool = True
-    ) -> None:
-        match request:
-            case FetchRequest():
-                self._queues[node_id].append(Asked(request, token))
-            case MetadataRequest():
-                # For all fetchers of the topic.
-                self._network.send(node_id, request, now_ms, self.of_metadata)
-            case _:
-                self._network.send(node_id, request, now_ms, token)
-
-    # --- what is sent -------------------------------------------------------------------------------------------------
-
-    def send_due(self, now_ms: int) -> None:
-        """Send what waits to nodes that have answered, or note that a node cannot be reached."""
-        for node_id, queue in self._queues.items():
-            if not queue or node_id in self._under_way or self._held[node_id] >= MOST_ANSWERS:
-                continue
-            if self._network.ready(node_id, now_ms):
-                self._send_next(node_id, queue, now_ms)
-            elif self._network.is_down(node_id):
-                error = self._network.last_error or f"broker {node_id} is not among the brokers of the cluster"
-                self._undeliverable += [
-                    ClientResponse(node_id, each.request, each.token, None, error, 0) for each in queue
-                ]
-                queue.clear()
-
-    @property
-    def has_answers(self) -> bool:
-        """True if `answered` has something without waiting."""
-        return bool(self._undeliverable)
-
-    def _send_next(self, node_id: int, queue: deque[Asked], now_ms: int) -> None:
-        chosen = [queue.popleft()]
-        first = chosen[0].request
-        request: Request = first
-        if self._is_usual(first):
-            expected = self._expected_bytes(first)
-            while queue and self._is_usual(queue[0].request) and queue[0].request.rack_id == first.rack_id:
-                if expected >= self._settings.max_bytes:
-                    break
-                expected += self._expected_bytes(queue[0].request)
-                chosen.append(queue.popleft())
-            waits = not (queue or self._held[node_id])
-            max_wait_ms = first.max_wait_ms if waits else 0
-            request = replace(first, max_wait_ms=max_wait_ms)
-            if len(chosen) > 1:
-                parts = tuple(each.request for each in chosen)
-                request = SharedFetchRequest(parts, self._settings.max_bytes, max_wait_ms)
-        sent = self._under_way[node_id] = Sent(node_id, chosen)
-        self._network.send(node_id, request, now_ms, sent)
-
-    def _is_usual(self, request: FetchRequest) -> bool:
-        """False for a request of one batch."""
-        settings = self._settings
-        wanted = settings.isolation_level, settings.max_bytes, settings.min_bytes
-        return (request.isolation_level, request.max_bytes, request.min_bytes) == wanted
-
-    def _expected_bytes(self, request: FetchRequest) -> int:
-        left = self.ends[TopicPartition(request.topic, request.partition)] - request.offset
-        bytes_an_offset = self._bytes / self._offsets if self._offsets else _BYTES_AN_OFFSET
-        return min(int(left * bytes_an_offset), self._settings.max_bytes)
-
-    # --- what is answered ---------------------------------------------------------------------------------------------
-
-    def answered(self, answers: Iterable[ClientResponse]) -> Iterator[tuple[ClientResponse, Sent | None]]:
-        """Return the answer for each fetcher, and where it is from if it is of a Fetch."""
-        for each in answers:
-            sent = each.token
-            if not isinstance(sent, Sent):
-                yield each, None
-            elif self._under_way.get(sent.node_id) is sent:
-                del self._under_way[sent.node_id]
-                yield from ((part, sent) for part in self._parts(sent, each))
-        undeliverable, self._undeliverable = self._undeliverable, []
-        for each in undeliverable:
-            yield each, None
-
-    def _parts(self, sent: Sent, answer: ClientResponse) -> list[ClientResponse]:
-        match answer.response:
-            case SharedFetchResponse(parts=responses):
-                pass
-            case FetchResponse() as response:
-                responses = (response,)
-            case _:
-                return [replace(answer, request=each.request, token=each.token) for each in sent.asked]
-        found, again = [], []
-        has_records = False
-        for asked, response in zip(sent.asked, responses, strict=True):
-            if has_records and _is_crowded_out(asked.request, response):
-                again.append(asked)
-                continue
-            has_records = has_records or bool(response.records)
-            found.append(replace(answer, request=asked.request, token=asked.token, response=response))
-        self._queues[sent.node_id].extendleft(reversed(again))
-        return found
-
-    # --- what is in memory --------------------------------------------------------------------------------------------
-
-    def holds(self, sent: Sent, record_set: RecordSet) -> None:
-        """Note that a fetcher has a record set of this answer."""
-        self._held[sent.node_id] += not sent.left
-        sent.left += 1
-        self._bytes += record_set.records.nbytes
-        self._offsets += record_set.next_offset - record_set.offset
-
-    def works_on(self, sent: Sent | None) -> None:
-        """Note that the caller works on a record set of this answer from now on, and no more on the one before."""
-        before, self._worked_on = self._worked_on, sent
-        if before is not None:
-            before.left -= 1
-            self._held[before.node_id] -= not before.left
-
-
-def _is_crowded_out(request: FetchRequest, response: FetchResponse) -> bool:
-    """Return whether the broker had records for this partition, and no room left in its answer."""
-    is_committed = request.isolation_level is IsolationLevel.READ_COMMITTED
-    readable = response.last_stable_offset if is_committed else response.high_watermark
-    if response.error_code != ErrorCode.NONE or response.preferred_read_replica >= 0 or request.offset >= readable:
-        return False
-    records = response.records
-    size = _UP_TO_LENGTH
-    if len(records) >= _UP_TO_LENGTH:
-        size += int.from_bytes(records[8:_UP_TO_LENGTH], "big", signed=True)
-    return len(records) < size
-
-
-# --- shared fetcher ---------------------------------------------------------------------------------------------------
 
 # A fetcher costs some microseconds in each turn. So many keep all leaders of a task busy.
 MOST_OPEN = 256
@@ -266,28 +68,25 @@ class SharedFetcher:
         now_ms: int,
     ) -> None:
         self.failure: KafkaSinkError | None = None
-        self._losses: list[tuple[FetchRange, Loss]] = []
+        self.losses: list[tuple[FetchRange, Loss]] = []
         self._settings = settings
         self._network = network
-        self._requests = SharedRequests(network, settings)
-        self._patience = Patience(settings.no_progress_ms)
+        self._requests = SharedRequests(network, settings.config)
+        self._patience = Patience(settings.poll_timeout_ms)
         self._rng = rng
         lanes: dict[TopicPartition, Lane] = {}
         for each in ranges:
             lanes.setdefault(each.topic_partition, deque()).append(each)
         self._lanes = deque(lanes.values())
         self._metadata = {topic: metadata_of(topic) for topic in dict.fromkeys(each.topic for each in ranges)}
-        self._open: dict[TopicPartition, _Reading] = {}
+        # By the token of the fetcher.
+        self._open: dict[object, _Reading] = {}
         self._ready: deque[_Reading] = deque()
         self._open_more(now_ms)
 
     @property
     def is_done(self) -> bool:
         return self.failure is not None or not self._open
-
-    @property
-    def losses(self) -> Sequence[tuple[FetchRange, Loss]]:
-        return self._losses
 
     def take(self, now_ms: int) -> tuple[FetchRange, RecordSet] | None:
         """Return the next record set and its range, if there is one. If not, the caller waits from now on."""
@@ -323,8 +122,9 @@ class SharedFetcher:
             if answer.token is self._requests.of_metadata:
                 self._learn(answer, now_ms)
                 continue
-            reading = self._open.get(_asked_of(answer.request))
+            reading = self._open.get(answer.token)
             if reading is None:
+                # Of another reader of this worker, left unanswered.
                 continue
             reading.fetcher.take_answers([answer], now_ms)
             record_set = reading.fetcher.record_set
@@ -347,27 +147,20 @@ class SharedFetcher:
     def _learn(self, answer: ClientResponse, now_ms: int) -> None:
         """Take the metadata of a topic for all of its ranges."""
         (topic,) = answer.request.topics  # type: ignore[attr-defined]
-        metadata = self._metadata[topic]
-        # A broker that lists no brokers has just started, and knows no topics either.
-        if not isinstance(answer.response, MetadataResponse) or not answer.response.brokers:
-            metadata.failed(now_ms)
+        if not learn(answer, self._metadata[topic], self._network, now_ms):
             return
-        metadata.update(answer.response, now_ms)
-        self._network.update_brokers(answer.response.brokers)
         for reading in [each for each in self._open.values() if each.range_.topic == topic]:
             reading.fetcher.look_for_topic(now_ms - answer.latency_ms, now_ms)
             self._look_after(reading, now_ms)
-
-    # --- ranges -------------------------------------------------------------------------------------------------------
 
     def _look_after(self, reading: _Reading, now_ms: int) -> None:
         """Note a failure, or begin with another range if this one is done."""
         fetcher = reading.fetcher
         if fetcher.failure is not None:
             self.failure = self.failure or fetcher.failure
-        elif fetcher.is_done and self._open.get(reading.range_.topic_partition) is reading:
-            self._losses += [(reading.range_, loss) for loss in fetcher.losses]
-            del self._open[reading.range_.topic_partition]
+        elif fetcher.is_done and fetcher.token in self._open:
+            self.losses += [(reading.range_, loss) for loss in fetcher.losses]
+            del self._open[fetcher.token]
             if reading.rest:
                 self._lanes.appendleft(reading.rest)
             self._open_more(now_ms)
@@ -386,15 +179,187 @@ class SharedFetcher:
                 patience=self._patience,
             )
             self._requests.ends[range_.topic_partition] = range_.end
-            self._open[range_.topic_partition] = _Reading(range_, fetcher, rest)
+            self._open[fetcher.token] = _Reading(range_, fetcher, rest)
 
 
-def _asked_of(request: Request) -> TopicPartition:
-    """Return the partition that a fetcher's request is about."""
-    match request:
-        case FetchRequest() | OffsetForLeaderEpochRequest():
-            return TopicPartition(request.topic, request.partition)
-        case ListOffsetsRequest(asked=(asked,)):
-            return TopicPartition(asked.topic, asked.partition)
-    # Of another reader of this worker, left unanswered.
-    return TopicPartition("", -1)
+# --- one Fetch for many fetchers --------------------------------------------------------------------------------------
+
+MOST_ANSWERS = 2
+# Before the first records come.
+_BYTES_AN_OFFSET = 100
+# Base offset and length of a batch.
+_UP_TO_LENGTH = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A fetcher's request, and its token."""
+
+    request: FetchRequest
+    token: object
+
+
+@dataclass(slots=True, eq=False)
+class Sent:
+    """What went to a node in one request. `left`: record sets of the answer that the caller has not worked on."""
+
+    node_id: int
+    asked: Sequence[Asked]
+    left: int = 0
+
+
+class SharedRequests(NetworkOver):
+    """The network of the fetchers: sends their Fetches from a leader as one Fetch. `ends`: where each range ends.
+
+    What the fetchers ask of a leader waits in a queue until its last Fetch is answered. Then the first ones in the
+    queue go together, as many as fill an answer. Each fetcher gets its part of the answer as if it had asked alone,
+    with its own error.
+
+    * **Fairness** (KIP-74). A broker fills its answer in the order of the request, so the last partitions may get
+      nothing. They are asked for again, first in the next request, where the broker cannot leave them out. Their
+      fetchers do not hear of it: an answer without records would mean something else to them. Who got records queues up
+      behind.
+    * **Memory.** Of each node there are two answers at most: one whose record sets are being taken, and one that is
+      under way or waits. An answer is in memory until its last record set was taken and worked on.
+    * A request asks for so many partitions as fill an answer, by the bytes an offset has had so far. To name all of
+      them each time costs more than the records where partitions are large.
+    * A broker waits for records only if the caller has nothing else to do. Otherwise one partition without records
+      would keep the others of its leader waiting.
+    * A request for one batch (`gaps.py`, a look ahead) goes alone: only the first partition of a request has its first
+      batch whole.
+    """
+
+    def __init__(self, network: Network, config: ConsumerConfig) -> None:
+        super().__init__(network)
+        self.ends: dict[TopicPartition, int] = {}
+        self._config = config
+        self._queues: dict[int, deque[Asked]] = defaultdict(deque)
+        self._under_way: dict[int, Sent] = {}
+        # Of each node, answers with record sets that are in memory.
+        self._held: Counter[int] = Counter()
+        self._worked_on: Sent | None = None
+        self._undeliverable: list[ClientResponse] = []
+        # Of this reader alone: the one before may have left a request unanswered.
+        self.of_metadata = object()
+        self._bytes = self._offsets = 0
+
+    def send(
+        self, node_id: int, request: Request, now_ms: int, token: object = None, expect_response: bool = True
+    ) -> None:
+        match request:
+            case FetchRequest():
+                self._queues[node_id].append(Asked(request, token))
+            case MetadataRequest():
+                # For all fetchers of the topic.
+                self._network.send(node_id, request, now_ms, self.of_metadata)
+            case _:
+                self._network.send(node_id, request, now_ms, token)
+
+    def send_due(self, now_ms: int) -> None:
+        """Send what waits to nodes that have answered, or note that a node cannot be reached."""
+        for node_id, queue in self._queues.items():
+            if not queue or node_id in self._under_way or self._held[node_id] >= MOST_ANSWERS:
+                continue
+            if self._network.ready(node_id, now_ms):
+                self._send_next(node_id, queue, now_ms)
+            elif self._network.is_down(node_id):
+                error = why_down(node_id, self._network)
+                self._undeliverable += [
+                    ClientResponse(node_id, each.request, each.token, None, error, 0) for each in queue
+                ]
+                queue.clear()
+
+    @property
+    def has_answers(self) -> bool:
+        """True if `answered` has something without waiting."""
+        return bool(self._undeliverable)
+
+    def _send_next(self, node_id: int, queue: deque[Asked], now_ms: int) -> None:
+        chosen = [queue.popleft()]
+        first = chosen[0].request
+        request: Request = first
+        if self._is_usual(first):
+            expected = self._expected_bytes(first)
+            while queue and self._is_usual(queue[0].request) and queue[0].request.rack_id == first.rack_id:
+                if expected >= self._config.fetch_bytes:
+                    break
+                expected += self._expected_bytes(queue[0].request)
+                chosen.append(queue.popleft())
+            waits = not (queue or self._held[node_id])
+            max_wait_ms = first.max_wait_ms if waits else 0
+            request = replace(first, max_wait_ms=max_wait_ms)
+            if len(chosen) > 1:
+                parts = tuple(each.request for each in chosen)
+                request = SharedFetchRequest(parts, self._config.fetch_bytes, max_wait_ms)
+        sent = self._under_way[node_id] = Sent(node_id, chosen)
+        self._network.send(node_id, request, now_ms, sent)
+
+    def _is_usual(self, request: FetchRequest) -> bool:
+        """False for a request of one batch."""
+        config = self._config
+        wanted = config.isolation_level, config.fetch_bytes, config.fetch_min_bytes
+        return (request.isolation_level, request.max_bytes, request.min_bytes) == wanted
+
+    def _expected_bytes(self, request: FetchRequest) -> int:
+        left = self.ends[TopicPartition(request.topic, request.partition)] - request.offset
+        bytes_an_offset = self._bytes / self._offsets if self._offsets else _BYTES_AN_OFFSET
+        return min(int(left * bytes_an_offset), self._config.fetch_bytes)
+
+    def answered(self, answers: Iterable[ClientResponse]) -> Iterator[tuple[ClientResponse, Sent | None]]:
+        """Return the answer for each fetcher, and where it is from if it is of a Fetch."""
+        for each in answers:
+            sent = each.token
+            if not isinstance(sent, Sent):
+                yield each, None
+            elif self._under_way.get(sent.node_id) is sent:
+                del self._under_way[sent.node_id]
+                yield from ((part, sent) for part in self._parts(sent, each))
+        undeliverable, self._undeliverable = self._undeliverable, []
+        for each in undeliverable:
+            yield each, None
+
+    def _parts(self, sent: Sent, answer: ClientResponse) -> list[ClientResponse]:
+        match answer.response:
+            case SharedFetchResponse(parts=responses):
+                pass
+            case FetchResponse() as response:
+                responses = (response,)
+            case _:
+                return [replace(answer, request=each.request, token=each.token) for each in sent.asked]
+        found, again = [], []
+        has_records = False
+        for asked, response in zip(sent.asked, responses, strict=True):
+            if has_records and _is_crowded_out(asked.request, response):
+                again.append(asked)
+                continue
+            has_records = has_records or bool(response.records)
+            found.append(replace(answer, request=asked.request, token=asked.token, response=response))
+        self._queues[sent.node_id].extendleft(reversed(again))
+        return found
+
+    def holds(self, sent: Sent, record_set: RecordSet) -> None:
+        """Note that a fetcher has a record set of this answer."""
+        self._held[sent.node_id] += not sent.left
+        sent.left += 1
+        self._bytes += record_set.records.nbytes
+        self._offsets += record_set.next_offset - record_set.offset
+
+    def works_on(self, sent: Sent | None) -> None:
+        """Note that the caller works on a record set of this answer from now on, and no more on the one before."""
+        before, self._worked_on = self._worked_on, sent
+        if before is not None:
+            before.left -= 1
+            self._held[before.node_id] -= not before.left
+
+
+def _is_crowded_out(request: FetchRequest, response: FetchResponse) -> bool:
+    """Return whether the broker had records for this partition, and no room left in its answer."""
+    is_committed = request.isolation_level is IsolationLevel.READ_COMMITTED
+    readable = response.last_stable_offset if is_committed else response.high_watermark
+    if response.error_code != ErrorCode.NONE or response.preferred_read_replica >= 0 or request.offset >= readable:
+        return False
+    records = response.records
+    size = _UP_TO_LENGTH
+    if len(records) >= _UP_TO_LENGTH:
+        size += int.from_bytes(records[8:_UP_TO_LENGTH], "big", signed=True)
+    return len(records) < size

@@ -71,13 +71,14 @@ class ReadingWorld(ReadWorld):
             resolve=self._network.resolve,
         )  # fmt: skip
         self._metadata_max_age_ms = rng.choice([1_000, 300_000])
-        self._settings = FetchSettings(
-            isolation_level=rng.choice(list(IsolationLevel)), max_bytes=rng.choice([1, 300, 2_000, 10**6]), min_bytes=1,
-            max_wait_ms=rng.choice([0, 50, 500]), client_rack=rng.choice(["", "a", "b"]), request_timeout_ms=2_000,
+        self._isolation_level = rng.choice(list(IsolationLevel))
+        config = replace(
+            config, isolation_level=self._isolation_level, fetch_max_bytes=rng.choice([1, 300, 2_000, 10**6]),
+            max_partition_fetch_bytes=10**6, fetch_min_bytes=1, fetch_max_wait_ms=rng.choice([0, 50, 500]),
+            client_rack=rng.choice(["", "a", "b"]), request_timeout_ms=2_000,
             metadata_max_age_ms=rng.choice([500, 300_000]), retry_backoff_ms=100, retry_backoff_max_ms=1_000,
-            no_progress_ms=120_000, fail_on_data_loss=rng.random() < 0.3, goes_on=True,
         )  # fmt: skip
-        self._isolation_level = self._settings.isolation_level
+        self._settings = FetchSettings(config, rng.random() < 0.3, goes_on=True, poll_timeout_ms=120_000)
         # Without ids a topic of the same name cannot be told from this one.
         self._knows_ids = bool(self._faults.weights["topic_again"]) or rng.random() < 0.7
         self.first = self._next = rng.choice([0, 0, 3, 7])

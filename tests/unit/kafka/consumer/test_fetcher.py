@@ -29,7 +29,7 @@ from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.network import LONGEST_POLL_MS
 from kafka_sink.records.record_batch import HEADER_BYTES
 from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork
-from scripted_reads import READ_SETTINGS, readers_metadata
+from scripted_reads import read_settings, readers_metadata
 
 ORDERS, OTHER = uuid.UUID(int=9), uuid.UUID(int=10)
 RANGE = FetchRange("orders", ORDERS, 2, 100, 200, leader_epoch=7)
@@ -120,7 +120,7 @@ class Cluster(ScriptedKafka):
         """Begin to read, with the answers to fetches that are scripted so far and these."""
         self.script(apis.FetchRequest, *fetches)
         self.fetcher = Fetcher(
-            range_, settings=replace(READ_SETTINGS, **changed), network=self.network, metadata=readers_metadata(),
+            range_, settings=read_settings(**changed), network=self.network, metadata=readers_metadata(),
             rng=random.Random(2), now_ms=self.now_ms,
         )  # fmt: skip
 
@@ -223,7 +223,7 @@ def logs(draw: st.DrawFn) -> list[tuple[int, int]]:
 class TestARange:
     def test_is_read_from_the_leader_in_order(self, cluster: Cluster) -> None:
         fetches = records((90, 120), (121, 150)), records((151, 199))
-        taken = cluster.read(*fetches, max_bytes=5_000, min_bytes=3, max_wait_ms=70, client_rack="a")
+        taken = cluster.read(*fetches, fetch_max_bytes=5_000, fetch_min_bytes=3, fetch_max_wait_ms=70, client_rack="a")
         assert taken == [(100, 151), (151, 200)]
         expected = apis.FetchRequest("orders", ORDERS, 2, 100, 7, UNCOMMITTED, 5_000, 3, 70, "a")
         assert cluster.asked(apis.FetchRequest) == [(1, expected), (1, replace(expected, offset=151))]
@@ -240,7 +240,10 @@ class TestARange:
     def test_compaction_may_leave_a_gap_before_an_open_transaction(self, cluster: Cluster) -> None:
         """Nothing of the range may be read any more. The open transaction's batch, which is not delivered, shows it."""
         fetches = replace(EMPTY, last_stable_offset=150), records((150, 180))
-        assert cluster.read(*fetches, range_=replace(RANGE, end=150), isolation_level=COMMITTED, max_bytes=5_000) == []
+        assert (
+            cluster.read(*fetches, range_=replace(RANGE, end=150), isolation_level=COMMITTED, fetch_max_bytes=5_000)
+            == []
+        )
         asked = [(each.isolation_level, each.max_bytes, each.offset) for each in cluster.requests()]
         assert asked == [(COMMITTED, 5_000, 100), (UNCOMMITTED, 1, 100), (UNCOMMITTED, 16 * 1024 + 61, 99)]
 
@@ -442,7 +445,7 @@ class TestOutOfRange:
     def test_a_leader_that_contradicts_itself_is_asked_ever_more_rarely(
         self, cluster: Cluster, fail_on_data_loss: bool
     ) -> None:
-        failure = cluster.fails(ReadStalled, *[1] * 1_000, no_progress_ms=60_000, fail_on_data_loss=fail_on_data_loss)
+        failure = cluster.fails(ReadStalled, *[1] * 1_000, poll_timeout_ms=60_000, fail_on_data_loss=fail_on_data_loss)
         assert "OFFSET_OUT_OF_RANGE (error 1)" in str(failure)
         assert len(cluster.requests()) < 80
 
@@ -701,7 +704,7 @@ class TestReplicas:
         assert [request.rack_id for request in cluster.requests()] == ["a", "a", "", "a"]
 
     def test_a_replica_that_names_another_is_not_believed(self, cluster: Cluster) -> None:
-        cluster.fails(ReadStalled, nearer(2), *[nearer(1)] * 300, no_progress_ms=10_000)
+        cluster.fails(ReadStalled, nearer(2), *[nearer(1)] * 300, poll_timeout_ms=10_000)
         assert (cluster.nodes()[0], set(cluster.nodes()[1:])) == (1, {2})
 
     @pytest.mark.parametrize("named", [1, 2], ids=["the leader itself", "a replica"])
@@ -736,7 +739,7 @@ def waits(cluster: Cluster, answer: apis.FetchResponse) -> Callable[[Any], Any]:
 class TestWaiting:
     def test_an_open_transaction(self, cluster: Cluster) -> None:
         fetches = [waits(cluster, LAST_RECORDS_ARE_OPEN)] * 1_000
-        failure = cluster.fails(ReadStalled, *fetches, no_progress_ms=10_000, isolation_level=COMMITTED)
+        failure = cluster.fails(ReadStalled, *fetches, poll_timeout_ms=10_000, isolation_level=COMMITTED)
         assert (failure.offset, failure.end, failure.waited_ms) == (100, 200, 10_000)
         assert AN_OPEN_TRANSACTION in str(failure)
         assert 10_000 <= cluster.now_ms < 11_000
@@ -753,13 +756,13 @@ class TestWaiting:
         self, cluster: Cluster, first: Any, then: apis.FetchResponse, words: str, changed: dict[str, Any]
     ) -> None:
         cluster.network.last_error = REFUSED
-        assert words in str(cluster.fails(ReadStalled, first, *[then] * 1_000, no_progress_ms=10_000, **changed))
+        assert words in str(cluster.fails(ReadStalled, first, *[then] * 1_000, poll_timeout_ms=10_000, **changed))
 
     @pytest.mark.parametrize("level", list(IsolationLevel))
     def test_records_that_are_withheld(self, cluster: Cluster, level: IsolationLevel) -> None:
         """No transaction is to blame: a reader of uncommitted records reads on behind the last stable offset."""
         answers = [replace(EMPTY, last_stable_offset=500 if level else 50)] * 1_000
-        failure = cluster.fails(ReadStalled, *answers, no_progress_ms=10_000, isolation_level=level)
+        failure = cluster.fails(ReadStalled, *answers, poll_timeout_ms=10_000, isolation_level=level)
         assert "the broker hands out none, although the log goes to offset 500" in str(failure)
         assert "transaction" not in str(failure)
 
@@ -767,7 +770,7 @@ class TestWaiting:
         """A broker that waits for records is asked again at once. With fetch.max.wait.ms of 0 they come at once."""
         assert cluster.read(waits(cluster, apis.FetchResponse(0, 0, 100, 100, 0)), WHOLE) == ALL
         assert (cluster.now_ms, len(cluster.requests())) == (500, 2)
-        cluster.fails(ReadStalled, no_progress_ms=10_000, max_wait_ms=0)
+        cluster.fails(ReadStalled, poll_timeout_ms=10_000, fetch_max_wait_ms=0)
         assert 50 < len(cluster.requests()) < 110
 
     @pytest.mark.parametrize("times", [19, 1_000])
@@ -780,14 +783,14 @@ class TestWaiting:
             return apis.FetchResponse(5_000, 0)
 
         if times == 19:
-            assert cluster.read(*[throttles] * times, WHOLE, no_progress_ms=10_000) == ALL
+            assert cluster.read(*[throttles] * times, WHOLE, poll_timeout_ms=10_000) == ALL
         else:
-            failure = cluster.fails(ReadStalled, *[throttles] * times, no_progress_ms=10_000)
+            failure = cluster.fails(ReadStalled, *[throttles] * times, poll_timeout_ms=10_000)
             assert failure.throttled_ms == 100_000
             assert "consumer_byte_rate" in str(failure)
 
     def test_time_that_the_caller_takes_does_not_count(self, cluster: Cluster) -> None:
-        cluster.begin(records((100, 149)), records((150, 199)), no_progress_ms=10_000)
+        cluster.begin(records((100, 149)), records((150, 199)), poll_timeout_ms=10_000)
         # The wait begins, and ends with the first record set.
         assert cluster.fetcher.take(0) is None
         cluster.turn_until(apis.FetchRequest)
@@ -802,7 +805,7 @@ class TestWaiting:
     def test_an_answer_that_is_there_counts_however_late_it_is_read(self, cluster: Cluster) -> None:
         """The process was suspended while it waited."""
         cluster.held = {apis.FetchRequest}
-        cluster.begin(WHOLE, no_progress_ms=10_000)
+        cluster.begin(WHOLE, poll_timeout_ms=10_000)
         cluster.go_on(until=lambda: cluster.now_ms > 3_000)
         assert cluster.fetcher.take(cluster.now_ms) is None
         cluster.now_ms += 1_000_000

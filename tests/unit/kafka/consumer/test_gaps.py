@@ -8,7 +8,7 @@ import random
 import uuid
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -23,7 +23,7 @@ from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.records.batch_table import OldFormat, Undecodable
 from kafka_sink.records.decoder import RecordSetDecoder
 from record_sets import Batch, plain
-from scripted_reads import READ_SETTINGS, readers_metadata
+from scripted_reads import read_settings, readers_metadata
 
 CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE = 2, 1
 _UP_TO_MAGIC, _LENGTH_END, _LEAST_LENGTH = 17, 12, 14
@@ -159,7 +159,7 @@ def read(
     answer_ms: int = 0,
 ) -> Reading:
     """Read `first` to before `end`, as a task does. `answer_ms`: what an answer takes."""
-    settings = replace(READ_SETTINGS, isolation_level=level or IsolationLevel.READ_UNCOMMITTED, max_bytes=max_bytes)
+    settings = read_settings(isolation_level=level or IsolationLevel.READ_UNCOMMITTED, fetch_max_bytes=max_bytes)
     network, now_ms = _Network(log), 0
     range_ = FetchRange("t", TOPIC_ID, 0, first, end, leader_epoch=7)
     metadata, rng = readers_metadata(), random.Random(2)

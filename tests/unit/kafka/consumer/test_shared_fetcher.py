@@ -21,7 +21,7 @@ from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet
 from kafka_sink.kafka.consumer.shared_fetcher import MOST_ANSWERS, SharedFetcher
 from record_sets import plain
 from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork
-from scripted_reads import READ_SETTINGS, readers_metadata
+from scripted_reads import read_settings, readers_metadata
 
 ID = uuid.UUID(int=9)
 MOST_TURNS = 5_000
@@ -107,7 +107,7 @@ class Read:
         self.sets: list[tuple[int, int, int]] = []
         self.fetcher = SharedFetcher(
             brokers.ranges() if ranges is None else ranges,
-            settings=replace(READ_SETTINGS, **{"max_bytes": MAX_BYTES, **changed}), network=brokers.network,
+            settings=read_settings(**{"fetch_max_bytes": MAX_BYTES, **changed}), network=brokers.network,
             metadata_of=readers_metadata, rng=random.Random(2), now_ms=brokers.now_ms,
         )  # fmt: skip
 
@@ -161,12 +161,12 @@ def test_each_record_of_each_range_comes_once_and_in_order_through_whatever_pass
         brokers.special[number % len(ends)].append(trouble)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shared_fetcher, "MOST_OPEN", most_open)
-        Read(brokers, max_bytes=max_bytes).to_end().assert_whole()
+        Read(brokers, fetch_max_bytes=max_bytes).to_end().assert_whole()
 
 
 def test_small_partitions_of_a_leader_come_in_one_request() -> None:
     brokers = Brokers([5] * 200, nodes=2)
-    Read(brokers, max_bytes=1 << 20).to_end().assert_whole()
+    Read(brokers, fetch_max_bytes=1 << 20).to_end().assert_whole()
     assert [(node, len(parts)) for node, parts in brokers.fetches] == [(1, 100), (2, 100)]
     assert len(brokers.asked(apis.MetadataRequest)) == 1
 
@@ -256,7 +256,7 @@ def test_an_error_of_one_partition_is_its_own(code: int, error: type[KafkaSinkEr
     brokers = Brokers([50] * 5)
     brokers.special[3] = [code] * 2
     brokers.starts[3] = 20
-    failure = Read(brokers, max_bytes=1 << 20).fails(error)
+    failure = Read(brokers, fetch_max_bytes=1 << 20).fails(error)
     assert brokers.fetches[0] == (1, [0, 1, 2, 3, 4])
     assert getattr(failure, "partition", 3) == 3
     if error is OffsetsLost:
@@ -298,7 +298,7 @@ def test_a_partition_without_records_stalls_the_task_once_all_others_are_read() 
     """Its limit counts from the last record of any of them, and no work of the caller."""
     brokers = Brokers([30] * 3)
     brokers.special[1] = [apis.FetchResponse(0, 0, 0, 0, 0)] * 10_000
-    read = Read(brokers, no_progress_ms=10_000)
+    read = Read(brokers, poll_timeout_ms=10_000)
     while len(read.sets) < 3:
         if read.take() is not None:
             brokers.now_ms += 60_000
@@ -313,7 +313,7 @@ def test_a_partition_without_records_does_not_keep_the_others_of_its_leader_wait
     """A broker waits for it only if the caller has nothing else to do."""
     brokers = Brokers([100] * 3)
     brokers.special[1] = [apis.FetchResponse(0, 0, 0, 0, 0)] * 10_000
-    read = Read(brokers, no_progress_ms=10_000)
+    read = Read(brokers, poll_timeout_ms=10_000)
     read.fails(ReadStalled)
     waits = [
         each.max_wait_ms
@@ -329,7 +329,7 @@ def test_a_partition_whose_records_are_hidden_is_not_crowded_out() -> None:
     """Slow storage: it is asked again after a pause, and not without an end."""
     brokers = Brokers([50] * 2)
     brokers.special[0] = [apis.FetchResponse(0, 0, 50, 50, 0)] * 10_000
-    assert Read(brokers, no_progress_ms=10_000).fails(ReadStalled).partition == 0
+    assert Read(brokers, poll_timeout_ms=10_000).fails(ReadStalled).partition == 0
 
 
 def test_a_topic_that_goes_is_lost_for_all_of_its_ranges() -> None:
