@@ -1,7 +1,7 @@
 """Reads ranges of partitions over the connections of one client.
 
     with lease_reader(config) as reader:
-        for record_set in reader.fetch(range_, fail_on_data_loss=True, goes_on=True, poll_timeout_ms=120_000):
+        for record_set in reader.fetch(range_, ...):
             ...
 
 A shell: it has connections and a clock, and no thread. The calling thread drives it; while the caller works on a record
@@ -65,12 +65,12 @@ class Reader:
         self._network.close()
 
     def fetch(
-        self, range_: FetchRange, *, fail_on_data_loss: bool, goes_on: bool, poll_timeout_ms: int
+        self, range_: FetchRange, *, fail_on_data_loss: bool, reads_replacements: bool, poll_timeout_ms: int
     ) -> Fetch[RecordSet, Loss]:
         """Begin to read a range, by these `FetchSettings`."""
         fetcher = Fetcher(
             range_,
-            settings=FetchSettings(self.config, fail_on_data_loss, goes_on, poll_timeout_ms),
+            settings=FetchSettings(self.config, fail_on_data_loss, reads_replacements, poll_timeout_ms),
             network=self._network,
             metadata=self._metadata_of([range_]),
             rng=self._rng,
@@ -79,7 +79,7 @@ class Reader:
         return Fetch(self._network, fetcher, self.outage)
 
     def fetch_all(
-        self, ranges: Sequence[FetchRange], *, fail_on_data_loss: bool, goes_on: bool, poll_timeout_ms: int
+        self, ranges: Sequence[FetchRange], *, fail_on_data_loss: bool, reads_replacements: bool, poll_timeout_ms: int
     ) -> Fetch[tuple[FetchRange, RecordSet], tuple[FetchRange, Loss]]:
         """Begin to read ranges, of several partitions at once; see `fetch`."""
         # Most reads have no use for it.
@@ -90,7 +90,7 @@ class Reader:
             by_topic.setdefault(each.topic, []).append(each)
         fetcher = SharedFetcher(
             ranges,
-            settings=FetchSettings(self.config, fail_on_data_loss, goes_on, poll_timeout_ms),
+            settings=FetchSettings(self.config, fail_on_data_loss, reads_replacements, poll_timeout_ms),
             network=self._network,
             metadata_of=lambda topic: self._metadata_of(by_topic[topic]),
             rng=self._rng,
@@ -170,7 +170,7 @@ class Fetch(Generic[T_co, L_co]):
         while not fetcher.is_done:
             record_set = fetcher.take(monotonic_ms())
             if record_set is not None:
-                self.go_on()
+                self.prefetch()
                 return record_set
             self._turn(LONGEST_POLL_MS)
         if fetcher.failure is not None:
@@ -181,7 +181,7 @@ class Fetch(Generic[T_co, L_co]):
     def losses(self) -> Sequence[L_co]:
         return self._fetcher.losses
 
-    def go_on(self) -> None:
+    def prefetch(self) -> None:
         """Send the next request, and take what has arrived, without waiting. To be called while the caller works on a
         record set."""
         self._turn(0)

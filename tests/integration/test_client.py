@@ -316,7 +316,7 @@ def test_an_admin_client_and_a_reader_of_one_broker_have_one_connection(
     options = given_options({"kafka.bootstrap.servers": servers, "subscribe": name}, table=READING)
     reader = Reader(read_config(options).consumer)
     ranges = [FetchRange(name, topic_id, partition, first=0, end=1) for partition in range(PARTITIONS)]
-    limits = {"fail_on_data_loss": True, "goes_on": False, "poll_timeout_ms": 60_000}
+    limits = {"fail_on_data_loss": True, "reads_replacements": False, "poll_timeout_ms": 60_000}
     assert [each.next_offset for one in ranges for each in reader.fetch(one, **limits)] == [1] * PARTITIONS
     assert opened_since(before, servers) == once
     reader.close()

@@ -27,7 +27,7 @@ from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
 
 
 def read_settings(
-    *, fail_on_data_loss: bool = True, goes_on: bool = True, poll_timeout_ms: int = 120_000, **changed: Any
+    *, fail_on_data_loss: bool = True, reads_replacements: bool = True, poll_timeout_ms: int = 120_000, **changed: Any
 ) -> FetchSettings:
     """Java's defaults, but for what was changed of the configuration."""
     defaults = {
@@ -37,7 +37,7 @@ def read_settings(
         "retry_backoff_ms": 100, "retry_backoff_max_ms": 1_000,
     }  # fmt: skip
     config = replace(asked({}).consumer, **{**defaults, **changed})
-    return FetchSettings(config, fail_on_data_loss, goes_on, poll_timeout_ms)
+    return FetchSettings(config, fail_on_data_loss, reads_replacements, poll_timeout_ms)
 
 
 def readers_metadata(topic: str = "") -> Metadata:

@@ -84,12 +84,12 @@ from kafka_sink.records.record_batch import first_offset, outline
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """`fail_on_data_loss`: False leaves out what cannot be read. `goes_on`: whether a range of a truncated log includes
-    the records that replace the lost ones. `poll_timeout_ms`: how long a range may wait for a record."""
+    """`fail_on_data_loss`: False leaves out what cannot be read. `reads_replacements`: whether a range of a truncated
+    log includes the records that replace the lost ones. `poll_timeout_ms`: how long a range may wait for a record."""
 
     config: ConsumerConfig
     fail_on_data_loss: bool
-    goes_on: bool
+    reads_replacements: bool
     poll_timeout_ms: int
 
 
@@ -484,7 +484,7 @@ class Fetcher:
         self._truncated_at = None
         first = max(self._range.first, min(truncated_at, end))
         self._lose(Loss(first, self._end, LossCause.TRUNCATED))
-        self._end = min(self._end, end if self._settings.goes_on else first)
+        self._end = min(self._end, end if self._settings.reads_replacements else first)
 
     def _lose(self, loss: Loss) -> None:
         """End with a failure, or leave out what is lost and read what is there."""

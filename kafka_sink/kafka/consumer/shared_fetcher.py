@@ -38,8 +38,8 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 # A fetcher costs some microseconds in each turn. So many keep all leaders of a task busy.
 MOST_OPEN = 256
-# Nobody hears of a shorter wait.
-_TOLD_FROM_MS = 1_000
+# A shorter wait is not logged.
+_LOGGED_FROM_MS = 1_000
 
 Lane = deque[FetchRange]
 
@@ -103,7 +103,7 @@ class SharedFetcher:
 
     def wait(self, now_ms: int) -> Wait | None:
         """Return the wait of a range, if its last request failed; None if brokers answer."""
-        if self._patience.waited_ms(now_ms, self._network.throttled_ms(now_ms)) < _TOLD_FROM_MS:
+        if self._patience.waited_ms(now_ms, self._network.throttled_ms(now_ms)) < _LOGGED_FROM_MS:
             return None
         return next((wait for each in self._open.values() if (wait := each.fetcher.wait(now_ms))), None)
 

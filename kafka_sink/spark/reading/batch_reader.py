@@ -75,7 +75,7 @@ class KafkaBatchReader(DataSourceReader):
         assert isinstance(partition, PlannedTask)
         from kafka_sink.spark.reading.range_reader import RangeReader
 
-        reader = RangeReader(self._config, self._columns, self._interceptors, goes_on=True)
+        reader = RangeReader(self._config, self._columns, self._interceptors, reads_replacements=True)
         yield from reader.rows(self._ranges(partition))
 
     @told_to_spark()

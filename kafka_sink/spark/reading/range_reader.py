@@ -29,18 +29,23 @@ log = logging.getLogger("kafka_sink")
 
 
 class RangeReader:
-    """`columns`: the names of those to read. `goes_on`: whether a range of a truncated log includes the records that
-    replace the lost ones. In a stream they are for the next micro-batch."""
+    """`columns`: the names of those to read. `reads_replacements`: whether a range of a truncated log includes the
+    records that replace the lost ones. In a stream they are for the next micro-batch."""
 
     def __init__(
-        self, config: ReadConfig, columns: tuple[str, ...], interceptors: Sequence[Interceptor] = (), *, goes_on: bool
+        self,
+        config: ReadConfig,
+        columns: tuple[str, ...],
+        interceptors: Sequence[Interceptor] = (),
+        *,
+        reads_replacements: bool,
     ) -> None:
         self._config = config
         self._columns = columns
         self._interceptors = interceptors
         self._settings: dict[str, Any] = {
             "fail_on_data_loss": config.fail_on_data_loss,
-            "goes_on": goes_on,
+            "reads_replacements": reads_replacements,
             "poll_timeout_ms": config.poll_timeout_ms,
         }
 
@@ -63,7 +68,7 @@ class RangeReader:
                 for batch in rows.complete(self._decoded(record_set, range_, rows.decoded)):
                     row_count += batch.num_rows
                     yield batch
-                    fetch.go_on()
+                    fetch.prefetch()
             _warn(range_, fetch.losses)
         left_out_count = sum(loss.end - loss.first for loss in fetch.losses)
         return [ReadStatistics(range_.topic, range_.partition, row_count, byte_count, left_out_count)]
@@ -84,7 +89,7 @@ class RangeReader:
                     of_range[0] += batch.num_rows
                     if (whole := joined.add(batch)) is not None:
                         yield whole
-                        fetch.go_on()
+                        fetch.prefetch()
             if (rest := joined.rest()) is not None:
                 yield rest
             for range_, loss in fetch.losses:

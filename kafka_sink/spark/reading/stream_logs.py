@@ -46,10 +46,10 @@ from kafka_sink.spark.reading.topics import (
     check_readable,
     code_of,
     expected_topics,
+    inconclusive_topics,
     names_to_read,
     partitions_there,
     unavailable,
-    untold_topics,
 )
 
 
@@ -201,9 +201,9 @@ class StreamLogs:
             sent_ms = monotonic_ms()
             ends = self._asked_ends(client, positions)
             stale = of_earlier_leaders(self.known, ends)
-            untold = self._untold(positions)
+            inconclusive = self._inconclusive(positions)
             doubtful = breaks(positions, self.known, ends, {})
-            if stale or untold:
+            if stale or inconclusive:
                 doubted_since_ms = None
             elif not doubtful and not self._new_absences(positions):
                 return ends
@@ -212,15 +212,15 @@ class StreamLogs:
             elif sent_ms - doubted_since_ms >= ABSENT_PATIENCE_MS:
                 return ends
             if not client.caller.pause(1, deadline_ms):
-                if untold:
-                    raise unavailable(client, min(untold), code_of(self._logs.topics[min(untold).topic]))
+                if inconclusive:
+                    raise unavailable(client, min(inconclusive), code_of(self._logs.topics[min(inconclusive).topic]))
                 if unproven := {*stale, *doubtful}:
                     raise unavailable(client, min(unproven), "a broker answers that knows an older leader")
                 return ends
 
-    def _untold(self, positions: Positions) -> set[TopicPartition]:
+    def _inconclusive(self, positions: Positions) -> set[TopicPartition]:
         """Return the partitions of which the last answer neither has the topic nor says that it is gone."""
-        topics = set(untold_topics(self._logs.topics))
+        topics = set(inconclusive_topics(self._logs.topics))
         return {each for each in positions if each.topic in topics}
 
     def _asked_ends(self, client: AdminClient, positions: Positions) -> dict[TopicPartition, LogEnd]:

@@ -134,7 +134,7 @@ class KafkaStreamReader(StreamReader):
         from kafka_sink.spark.reading.range_reader import RangeReader
 
         ranges = partition.ranges if isinstance(partition, RangePartition) else ()
-        return RangeReader(self._config, self._columns, self._interceptors, goes_on=False).rows(ranges)
+        return RangeReader(self._config, self._columns, self._interceptors, reads_replacements=False).rows(ranges)
 
     @contextmanager
     def _client(self, *, has_worked: bool = True) -> Iterator[AdminClient]:

@@ -24,7 +24,7 @@ log = logging.getLogger("kafka_sink")
 Topics = Mapping[str, TopicMetadata]
 
 # With another code a broker says nothing of the topic: it has a trouble that may pass.
-_TELLING = frozenset({
+_CONCLUSIVE = frozenset({
     ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 })  # fmt: skip
@@ -41,7 +41,7 @@ def topics_to_read(client: AdminClient, config: ReadConfig) -> Topics:
     """Return the topics by name. Raises TopicToReadMissing, PartitionToReadMissing,
     TopicAuthorizationFailed, LeaderUnavailable, BrokersUnreachable."""
     if (pattern := config.subscribe_pattern) is not None:
-        found = _matching(_told(client, config), pattern)
+        found = _matching(_answered(client, config), pattern)
         if not found:
             log.warning("subscribePattern %r matches none of the topics that this principal may see", pattern.pattern)
         return found
@@ -49,31 +49,31 @@ def topics_to_read(client: AdminClient, config: ReadConfig) -> Topics:
     for name in names:
         # It may have been created again since this client asked for it.
         client.caller.forget(name)
-    told = _told(client, config)
-    check_readable(told)
-    for absence in absences(told, config).values():
+    found = _answered(client, config)
+    check_readable(found)
+    for absence in absences(found, config).values():
         raise absence
-    return {name: told[name] for name in names}
+    return {name: found[name] for name in names}
 
 
-def _told(client: AdminClient, config: ReadConfig) -> Topics:
+def _answered(client: AdminClient, config: ReadConfig) -> Topics:
     """Ask until each topic of the read is told to be there or not."""
     deadline_ms = client.caller.deadline_ms()
     tries = 0
     while True:
-        told = client.topics(names_to_read(config))
+        found = client.topics(names_to_read(config))
         pattern = config.subscribe_pattern
-        untold = [name for name in untold_topics(told) if pattern is None or pattern.search(name)]
-        if not untold:
-            return told
+        inconclusive = [name for name in inconclusive_topics(found) if pattern is None or pattern.search(name)]
+        if not inconclusive:
+            return found
         tries += 1
         if not client.caller.pause(tries, deadline_ms):
-            raise unavailable(client, TopicPartition(untold[0], 0), code_of(told[untold[0]]))
+            raise unavailable(client, TopicPartition(inconclusive[0], 0), code_of(found[inconclusive[0]]))
 
 
-def untold_topics(topics: Topics) -> list[str]:
+def inconclusive_topics(topics: Topics) -> list[str]:
     """Return the topics whose answer neither has them nor says that they are gone."""
-    return sorted(name for name, topic in topics.items() if topic.error_code not in _TELLING)
+    return sorted(name for name, topic in topics.items() if topic.error_code not in _CONCLUSIVE)
 
 
 def code_of(topic: TopicMetadata) -> str:

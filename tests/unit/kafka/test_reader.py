@@ -78,7 +78,7 @@ def fetch(
     timeout_ms: int = 10_000, leader_epoch: int = -1,
 ) -> Fetch:  # fmt: skip
     range_ = FetchRange(topic, topic_id, partition, 0, END, leader_epoch=leader_epoch)
-    return reader.fetch(range_, fail_on_data_loss=not lenient, goes_on=True, poll_timeout_ms=timeout_ms)
+    return reader.fetch(range_, fail_on_data_loss=not lenient, reads_replacements=True, poll_timeout_ms=timeout_ms)
 
 
 def offsets(found: Fetch) -> list[tuple[int, int]]:
@@ -120,7 +120,7 @@ def test_the_next_answer_is_asked_for_while_the_caller_has_a_record_set(kafka: S
         assert [request.offset for _, request in kafka.asked(FetchRequest)] == [0, 3]
         # Its answer is taken, and no third one asked for: at most two record sets are in memory.
         for _ in range(5):
-            found.go_on()
+            found.prefetch()
         assert len(kafka.asked(FetchRequest)) == 2
         assert offsets(found) == WHOLE[1:]
         with pytest.raises(StopIteration):

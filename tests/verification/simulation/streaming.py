@@ -354,7 +354,8 @@ class StreamingWorld(ReadWorld):
         rows = []
         config = self._config
         settings: dict[str, Any] = {
-            "fail_on_data_loss": config.fail_on_data_loss, "goes_on": False, "poll_timeout_ms": config.poll_timeout_ms
+            "fail_on_data_loss": config.fail_on_data_loss, "reads_replacements": False,
+            "poll_timeout_ms": config.poll_timeout_ms,
         }  # fmt: skip
         if len(ranges) > 1:
             self.counts["stream: shared reads"] += 1

@@ -141,7 +141,7 @@ def tasks_read_what_replaced_their_records(patch: pytest.MonkeyPatch) -> None:
     fetch = Reader.fetch
 
     def mistaken(self: Reader, *args: Any, **settings: Any) -> Fetch[Any, Any]:
-        return fetch(self, *args, **{**settings, "goes_on": True})
+        return fetch(self, *args, **{**settings, "reads_replacements": True})
 
     patch.setattr(Reader, "fetch", mistaken)
 

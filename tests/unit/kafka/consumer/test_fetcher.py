@@ -535,14 +535,14 @@ class TestEpochs:
         else:
             assert cluster.reads_on(*fetches) == ([(100, 150), (150, 200)], [Loss(120, 200, TRUNCATED)])
 
-    @pytest.mark.parametrize(("goes_on", "end"), [(True, 200), (False, 120)])
+    @pytest.mark.parametrize(("reads_replacements", "end"), [(True, 200), (False, 120)])
     def test_what_replaced_lost_records_may_be_for_another_range(
-        self, cluster: Cluster, goes_on: bool, end: int
+        self, cluster: Cluster, reads_replacements: bool, end: int
     ) -> None:
         """One answer may have records of both."""
         cluster.leader_epoch = 8
         cluster.epoch_ends((7, 120))
-        cluster.begin(records((100, 119), (120, 199)), fail_on_data_loss=False, goes_on=goes_on)
+        cluster.begin(records((100, 119), (120, 199)), fail_on_data_loss=False, reads_replacements=reads_replacements)
         cluster.turn_until(apis.FetchRequest)
         cluster.fetcher.handle(cluster.poll(0), cluster.now_ms)
         record_set = cluster.fetcher.take(cluster.now_ms)

@@ -10,11 +10,10 @@ from kafka_sink import kept
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, ReadConfig, read_config
-from kafka_sink.spark.reading import stream_logs, stream_plan
 from kafka_sink.spark.reading.divide import Tasks, described, enough_tasks
 from kafka_sink.spark.source import KafkaDataSource
-from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
-from scripted_reads import ScriptedLog, serve
+from scripted_kafka import ScriptedKafka
+from scripted_reads import ScriptedLog, connect_reads, serve
 
 OPTIONS = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
 LINE = (
@@ -67,10 +66,8 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> ScriptedKafka:
     made = ScriptedKafka()
     serve(made, {("t", number): ScriptedLog(0, 40) for number in range(200)})
     made.topic_ids["t"] = uuid.UUID(int=1)
-    connect_clients(ScriptedNetwork(made), monkeypatch)
+    connect_reads(made, monkeypatch)
     monkeypatch.setattr(kept, "KEPT", kept.Kept())
-    for module in (stream_logs, stream_plan):
-        monkeypatch.setattr(module, "monotonic_ms", lambda: made.now_ms)
     return made
 
 
