@@ -70,7 +70,7 @@ class Patience:
     """
 
     def __init__(self, limit_ms: int) -> None:
-        self.limit_ms = limit_ms
+        self._limit_ms = limit_ms
         # Now, and `throttled_ms`, when the wait began. None: nobody waits.
         self._began: tuple[int, int] | None = None
 
@@ -92,11 +92,10 @@ class Patience:
         return 0 if self._began is None else now_ms - self._began[0] - self.throttled_ms(throttled_ms)
 
     def is_over(self, now_ms: int, throttled_ms: int) -> bool:
-        if self._began is None:
-            return False
+        """False while nobody waits: the limit is 1 ms at least."""
         of_throttles_ms = self.throttled_ms(throttled_ms)
         waited_ms = self.waited_ms(now_ms, throttled_ms)
-        return waited_ms >= self.limit_ms or of_throttles_ms >= THROTTLED_LIMITS * self.limit_ms
+        return waited_ms >= self._limit_ms or of_throttles_ms >= THROTTLED_LIMITS * self._limit_ms
 
 
 class PreferredReplica:

@@ -397,7 +397,8 @@ class Fetcher:
         if response.high_watermark >= 0:
             self._watch.seen()
             self._high_watermark, self._last_stable_offset = response.high_watermark, response.last_stable_offset
-        epoch = _epoch_of(answer)
+        assert isinstance(answer.request, FetchRequest)
+        epoch = answer.request.leader_epoch
         if answer.request is self._look:
             self._gaps.looked(response, epoch)
         elif self._looks_ahead:
@@ -543,9 +544,3 @@ def learn(answer: ClientResponse, metadata: Metadata, network: Network, now_ms: 
 def why_down(node_id: int, network: Network) -> str:
     """Return why a node takes no request."""
     return network.last_error or f"broker {node_id} is not among the brokers of the cluster"
-
-
-def _epoch_of(answer: ClientResponse) -> int:
-    """Return the leader epoch that a Fetch has named."""
-    assert isinstance(answer.request, FetchRequest)
-    return answer.request.leader_epoch

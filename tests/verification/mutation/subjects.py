@@ -102,7 +102,6 @@ PRODUCER_BATCH = "kafka_sink/kafka/producer/producer_batch.py"
 BUFFER_POOL = "kafka_sink/kafka/producer/buffer_pool.py"
 HANGING = "kafka_sink/commit/hanging.py"
 EXCHANGES = "kafka_sink/commit/exchanges.py"
-FETCH_POLICY = "kafka_sink/kafka/consumer/fetch_policy.py"
 POSITIONS = "kafka_sink/spark/reading/positions.py"
 
 EXPLAINED: tuple[Explained, ...] = (
@@ -183,8 +182,6 @@ EXPLAINED: tuple[Explained, ...] = (
               "each request is about one partition, and so is its answer"),
     Explained(PRODUCER_BATCH, "ProducerBatch.__init__", "self.place = 0", "pass",
               "only a batch of a Filling has a place, and the Filling sets it"),
-    Explained(FETCH_POLICY, "Patience.is_over", "if self._began is None:", "if False:",
-              "nobody has waited then, and the limit is above 0: the rest says the same"),
     Explained(POSITIONS, "", "Checkpointed: TypeAlias = dict[str, dict[str, int]]",
               "Checkpointed: TypeAlias = dict[str, dict[int]]", "a type that is read by mypy alone"),
     Explained(EXCHANGES, "_behind_barrier", "for group_id, answer in zip(missing, written, strict=True):",
