@@ -1,7 +1,7 @@
 """Reads ranges of partitions over the connections of one client.
 
     with lease_reader(config) as reader:
-        for record_set in reader.fetch(range_, ...):
+        for record_set in reader.fetch(range_, settings):
             ...
 
 A shell: it has connections and a clock, and no thread. The calling thread drives it; while the caller works on a record
@@ -64,13 +64,11 @@ class Reader:
         """Close the connections."""
         self._network.close()
 
-    def fetch(
-        self, range_: FetchRange, *, fail_on_data_loss: bool, reads_replacements: bool, poll_timeout_ms: int
-    ) -> Fetch[RecordSet, Loss]:
-        """Begin to read a range, by these `FetchSettings`."""
+    def fetch(self, range_: FetchRange, settings: FetchSettings) -> Fetch[RecordSet, Loss]:
+        """Begin to read a range. `settings`: with the configuration of this reader."""
         fetcher = Fetcher(
             range_,
-            settings=FetchSettings(self.config, fail_on_data_loss, reads_replacements, poll_timeout_ms),
+            settings=settings,
             network=self._network,
             metadata=self._metadata_of([range_]),
             rng=self._rng,
@@ -79,7 +77,7 @@ class Reader:
         return Fetch(self._network, fetcher, self.outage)
 
     def fetch_all(
-        self, ranges: Sequence[FetchRange], *, fail_on_data_loss: bool, reads_replacements: bool, poll_timeout_ms: int
+        self, ranges: Sequence[FetchRange], settings: FetchSettings
     ) -> Fetch[tuple[FetchRange, RecordSet], tuple[FetchRange, Loss]]:
         """Begin to read ranges, of several partitions at once; see `fetch`."""
         # Most reads have no use for it.
@@ -90,7 +88,7 @@ class Reader:
             by_topic.setdefault(each.topic, []).append(each)
         fetcher = SharedFetcher(
             ranges,
-            settings=FetchSettings(self.config, fail_on_data_loss, reads_replacements, poll_timeout_ms),
+            settings=settings,
             network=self._network,
             metadata_of=lambda topic: self._metadata_of(by_topic[topic]),
             rng=self._rng,

@@ -23,6 +23,7 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
+from kafka_sink.kafka.consumer.fetcher import FetchSettings
 from kafka_sink.kafka.producer import sender
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.batch_split import split
@@ -316,8 +317,10 @@ def test_an_admin_client_and_a_reader_of_one_broker_have_one_connection(
     options = given_options({"kafka.bootstrap.servers": servers, "subscribe": name}, table=READING)
     reader = Reader(read_config(options).consumer)
     ranges = [FetchRange(name, topic_id, partition, first=0, end=1) for partition in range(PARTITIONS)]
-    limits = {"fail_on_data_loss": True, "reads_replacements": False, "poll_timeout_ms": 60_000}
-    assert [each.next_offset for one in ranges for each in reader.fetch(one, **limits)] == [1] * PARTITIONS
+    settings = FetchSettings(
+        config=reader.config, fail_on_data_loss=True, reads_replacements=False, poll_timeout_ms=60_000
+    )  # fmt: skip
+    assert [each.next_offset for one in ranges for each in reader.fetch(one, settings)] == [1] * PARTITIONS
     assert opened_since(before, servers) == once
     reader.close()
     assert opened_since(before, servers) == {}

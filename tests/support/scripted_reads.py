@@ -37,7 +37,10 @@ def read_settings(
         "retry_backoff_ms": 100, "retry_backoff_max_ms": 1_000,
     }  # fmt: skip
     config = replace(asked({}).consumer, **{**defaults, **changed})
-    return FetchSettings(config, fail_on_data_loss, reads_replacements, poll_timeout_ms)
+    return FetchSettings(
+        config=config, fail_on_data_loss=fail_on_data_loss, reads_replacements=reads_replacements,
+        poll_timeout_ms=poll_timeout_ms,
+    )  # fmt: skip
 
 
 def readers_metadata(topic: str = "") -> Metadata:

@@ -82,7 +82,7 @@ from kafka_sink.kafka.waits import backoff_ms
 from kafka_sink.records.record_batch import first_offset, outline
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSettings:
     """`fail_on_data_loss`: False leaves out what cannot be read. `reads_replacements`: whether a range of a truncated
     log includes the records that replace the lost ones. `poll_timeout_ms`: how long a range may wait for a record."""

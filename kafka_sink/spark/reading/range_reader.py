@@ -13,6 +13,7 @@ import pyarrow as pa
 from kafka_sink.errors import BatchOverLimit, MessageFormatTooOld, ReadError, RecordsCorrupt, TimestampNotReadable
 from kafka_sink.errors.failures import of_read, told_to_spark
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet
+from kafka_sink.kafka.consumer.fetcher import FetchSettings
 from kafka_sink.kafka.statistics import ReadStatistics
 from kafka_sink.kept import lease_reader
 from kafka_sink.options.reading import ReadConfig
@@ -43,11 +44,12 @@ class RangeReader:
         self._config = config
         self._columns = columns
         self._interceptors = interceptors
-        self._settings: dict[str, Any] = {
-            "fail_on_data_loss": config.fail_on_data_loss,
-            "reads_replacements": reads_replacements,
-            "poll_timeout_ms": config.poll_timeout_ms,
-        }
+        self._settings = FetchSettings(
+            config=config.consumer,
+            fail_on_data_loss=config.fail_on_data_loss,
+            reads_replacements=reads_replacements,
+            poll_timeout_ms=config.poll_timeout_ms,
+        )
 
     def rows(self, ranges: Sequence[FetchRange]) -> Iterator[pa.RecordBatch]:
         """Return the rows of a task's ranges. Raises a ReadError, ClusterError or WorkerExhausted."""
@@ -62,7 +64,7 @@ class RangeReader:
         row_count = byte_count = 0
         rows = Rows(self._columns, range_.topic, range_.partition)
         with self._lease() as reader:
-            fetch = reader.fetch(range_, **self._settings)
+            fetch = reader.fetch(range_, self._settings)
             for record_set in fetch:
                 byte_count += record_set.records.nbytes
                 for batch in rows.complete(self._decoded(record_set, range_, rows.decoded)):
@@ -79,7 +81,7 @@ class RangeReader:
         read = {each: [0, 0, 0] for each in ranges}
         joined = Joined()
         with self._lease() as reader:
-            fetch = reader.fetch_all(ranges, **self._settings)
+            fetch = reader.fetch_all(ranges, self._settings)
             for range_, record_set in fetch:
                 of_range = read[range_]
                 of_range[1] += record_set.records.nbytes

@@ -11,6 +11,7 @@ from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka import reader as reader_module
 from kafka_sink.kafka.config import ConsumerConfig, IsolationLevel
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss
+from kafka_sink.kafka.consumer.fetcher import FetchSettings
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.reader import Fetch, Reader
@@ -78,7 +79,10 @@ def fetch(
     timeout_ms: int = 10_000, leader_epoch: int = -1,
 ) -> Fetch:  # fmt: skip
     range_ = FetchRange(topic, topic_id, partition, 0, END, leader_epoch=leader_epoch)
-    return reader.fetch(range_, fail_on_data_loss=not lenient, reads_replacements=True, poll_timeout_ms=timeout_ms)
+    settings = FetchSettings(
+        config=reader.config, fail_on_data_loss=not lenient, reads_replacements=True, poll_timeout_ms=timeout_ms
+    )
+    return reader.fetch(range_, settings)
 
 
 def offsets(found: Fetch) -> list[tuple[int, int]]:

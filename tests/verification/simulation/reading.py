@@ -78,7 +78,9 @@ class ReadingWorld(ReadWorld):
             client_rack=rng.choice(["", "a", "b"]), request_timeout_ms=2_000,
             metadata_max_age_ms=rng.choice([500, 300_000]), retry_backoff_ms=100, retry_backoff_max_ms=1_000,
         )  # fmt: skip
-        self._settings = FetchSettings(config, rng.random() < 0.3, reads_replacements=True, poll_timeout_ms=120_000)
+        self._settings = FetchSettings(
+            config=config, fail_on_data_loss=rng.random() < 0.3, reads_replacements=True, poll_timeout_ms=120_000
+        )  # fmt: skip
         # Without ids a topic of the same name cannot be told from this one.
         self._knows_ids = bool(self._faults.weights["topic_again"]) or rng.random() < 0.7
         self.first = self._next = rng.choice([0, 0, 3, 7])

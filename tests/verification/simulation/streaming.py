@@ -29,7 +29,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unittest import mock
 
 from kafka_sink import errors
@@ -41,6 +41,7 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.connections import network_settings
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
+from kafka_sink.kafka.consumer.fetcher import FetchSettings
 from kafka_sink.kafka.metadata import NO_EPOCH
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient
@@ -353,16 +354,16 @@ class StreamingWorld(ReadWorld):
     def _task(self, reader: Reader, ranges: Sequence[FetchRange], losses: list[Told]) -> list[tuple[Log, Row]]:
         rows = []
         config = self._config
-        settings: dict[str, Any] = {
-            "fail_on_data_loss": config.fail_on_data_loss, "reads_replacements": False,
-            "poll_timeout_ms": config.poll_timeout_ms,
-        }  # fmt: skip
+        settings = FetchSettings(
+            config=config.consumer, fail_on_data_loss=config.fail_on_data_loss, reads_replacements=False,
+            poll_timeout_ms=config.poll_timeout_ms,
+        )  # fmt: skip
         if len(ranges) > 1:
             self.counts["stream: shared reads"] += 1
-            shared = reader.fetch_all(ranges, **settings)
+            shared = reader.fetch_all(ranges, settings)
             found = iter(shared)
         else:
-            alone = reader.fetch(ranges[0], **settings)
+            alone = reader.fetch(ranges[0], settings)
             found = ((ranges[0], each) for each in alone)
         for range_, record_set in found:
             log = Log(range_.topic_id, range_.partition)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kafka_sink.kafka.consumer import fetch_policy
-from kafka_sink.kafka.consumer.fetch_range import Loss
-from kafka_sink.kafka.consumer.fetcher import Fetcher
+from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss
+from kafka_sink.kafka.consumer.fetcher import Fetcher, FetchSettings
 from kafka_sink.kafka.consumer.gaps import Gaps
 from kafka_sink.kafka.protocol.api import ClientResponse
 from kafka_sink.kafka.protocol.apis.fetch import FetchResponse
@@ -140,8 +140,8 @@ what_is_behind_the_last_stable_offset_is_lost = instead(
 def tasks_read_what_replaced_their_records(patch: pytest.MonkeyPatch) -> None:
     fetch = Reader.fetch
 
-    def mistaken(self: Reader, *args: Any, **settings: Any) -> Fetch[Any, Any]:
-        return fetch(self, *args, **{**settings, "reads_replacements": True})
+    def mistaken(self: Reader, range_: FetchRange, settings: FetchSettings) -> Fetch[Any, Any]:
+        return fetch(self, range_, replace(settings, reads_replacements=True))
 
     patch.setattr(Reader, "fetch", mistaken)
 
