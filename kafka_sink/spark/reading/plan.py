@@ -169,13 +169,12 @@ class LogBounds:
 
 # --- filters ----------------------------------------------------------------------------------------------------------
 
-
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The partitions and offsets that filters on a read's columns leave. None: no limit.
+    """What filters on a read's columns leave of it. None: no limit. An empty range of offsets: no row.
 
     Spark applies every filter again: this only spares the reading of rows that it would drop. A lower bound of the
     timestamp becomes an offset, because every record before the first that is as new is older. An upper bound does not,

@@ -27,50 +27,6 @@ if TYPE_CHECKING:
     from kafka_sink.spark.reading.stream_reader import KafkaStreamReader
 
 
-_HEADER = spark_types.StructType([
-    spark_types.StructField("key", spark_types.StringType()),
-    spark_types.StructField("value", spark_types.BinaryType()),
-])  # fmt: skip
-_COLUMNS = (
-    spark_types.StructField("key", spark_types.BinaryType()),
-    spark_types.StructField("value", spark_types.BinaryType()),
-    spark_types.StructField("topic", spark_types.StringType()),
-    spark_types.StructField("partition", spark_types.IntegerType()),
-    spark_types.StructField("offset", spark_types.LongType()),
-    spark_types.StructField("timestamp", spark_types.TimestampType()),
-    spark_types.StructField("timestampType", spark_types.IntegerType()),
-)
-_HEADERS = spark_types.StructField("headers", spark_types.ArrayType(_HEADER))
-_BY_NAME = {field.name: field for field in (*_COLUMNS, _HEADERS)}
-
-
-def whole_schema(*, include_headers: bool) -> spark_types.StructType:
-    """Return all columns of a read."""
-    return spark_types.StructType([*_COLUMNS, *([_HEADERS] if include_headers else [])])
-
-
-def check_user_schema(schema: spark_types.StructType) -> None:
-    """Raise ColumnNotRead, DuplicateColumn or ColumnTypeMismatch if `schema` has anything but columns of a read.
-
-    Whether a column may be null does not matter.
-    """
-    seen: set[str] = set()
-    for field in schema:
-        known = _BY_NAME.get(field.name)
-        if known is None:
-            raise ColumnNotRead(column=field.name, allowed=tuple(_BY_NAME))
-        if field.name in seen:
-            raise DuplicateColumn(column=field.name)
-        seen.add(field.name)
-        if field.dataType.simpleString() != known.dataType.simpleString():
-            raise ColumnTypeMismatch(
-                column=field.name,
-                found=field.dataType.simpleString(),
-                expected=known.dataType.simpleString(),
-                hint="Read it as it is, and cast it in the DataFrame.",
-            )
-
-
 def schema_of(options: Mapping[str, str], token: Secret | None) -> spark_types.StructType:
     """Return the columns of a read. Raises ConfigError.
 
@@ -118,3 +74,49 @@ def stream_reader_of(
 def _config(options: Mapping[str, str], token: Secret | None, *, is_stream: bool = False) -> ReadConfig:
     given = given_options(options, table=READING)
     return read_config(given if token is None else {**given, "token_callable": token}, is_stream=is_stream)
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+_HEADER = spark_types.StructType([
+    spark_types.StructField("key", spark_types.StringType()),
+    spark_types.StructField("value", spark_types.BinaryType()),
+])  # fmt: skip
+_COLUMNS = (
+    spark_types.StructField("key", spark_types.BinaryType()),
+    spark_types.StructField("value", spark_types.BinaryType()),
+    spark_types.StructField("topic", spark_types.StringType()),
+    spark_types.StructField("partition", spark_types.IntegerType()),
+    spark_types.StructField("offset", spark_types.LongType()),
+    spark_types.StructField("timestamp", spark_types.TimestampType()),
+    spark_types.StructField("timestampType", spark_types.IntegerType()),
+)
+_HEADERS = spark_types.StructField("headers", spark_types.ArrayType(_HEADER))
+_BY_NAME = {field.name: field for field in (*_COLUMNS, _HEADERS)}
+
+
+def whole_schema(*, include_headers: bool) -> spark_types.StructType:
+    """Return all columns of a read."""
+    return spark_types.StructType([*_COLUMNS, *([_HEADERS] if include_headers else [])])
+
+
+def check_user_schema(schema: spark_types.StructType) -> None:
+    """Raise ColumnNotRead, DuplicateColumn or ColumnTypeMismatch if `schema` has anything but columns of a read.
+
+    Whether a column may be null does not matter.
+    """
+    seen: set[str] = set()
+    for field in schema:
+        known = _BY_NAME.get(field.name)
+        if known is None:
+            raise ColumnNotRead(column=field.name, allowed=tuple(_BY_NAME))
+        if field.name in seen:
+            raise DuplicateColumn(column=field.name)
+        seen.add(field.name)
+        if field.dataType.simpleString() != known.dataType.simpleString():
+            raise ColumnTypeMismatch(
+                column=field.name,
+                found=field.dataType.simpleString(),
+                expected=known.dataType.simpleString(),
+                hint="Read it as it is, and cast it in the DataFrame.",
+            )
