@@ -15,8 +15,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kafka_sink.doctor import reaching
-from kafka_sink.doctor.reaching import Attempt, Failure
+from kafka_sink.doctor import connection_failures
+from kafka_sink.doctor.connection_failures import Attempt, Failure
 from kafka_sink.errors import ConfigError, ProtocolError, TokenUnavailable
 from kafka_sink.kafka.auth.security import authenticator, tls_contexts
 from kafka_sink.kafka.clock import within
@@ -110,7 +110,7 @@ class Dialogue:
 
     @property
     def at(self) -> str:
-        """The current step, with the names of `reaching.hung_up`."""
+        """The current step, with the names of `connection_failures.hung_up`."""
         return {State.NEGOTIATING: "api versions", State.AUTHENTICATING: "sasl"}.get(self._connection.state, "request")
 
     @property
@@ -180,11 +180,11 @@ def dial(host: str, port: int, config: ClientConfig) -> tuple[Attempt, Dialogue 
     try:
         addresses = resolve(host, port, timeout_s=STEP_TIMEOUT_S)
     except OSError as error:
-        return replace(attempt, failure=reaching.dns_failure(error, host)), None
+        return replace(attempt, failure=connection_failures.dns_failure(error, host)), None
     attempt = replace(attempt, addresses=tuple(str(address.sockaddr[0]) for address in addresses))
     sock, connected_to = _connected(addresses)
     if isinstance(sock, OSError):
-        return replace(attempt, failure=reaching.tcp_failure(sock, attempt.addresses)), None
+        return replace(attempt, failure=connection_failures.tcp_failure(sock, attempt.addresses)), None
     attempt = replace(attempt, connected_to=connected_to)
     try:
         secured, agreed = _secured(sock, host, config)
@@ -239,7 +239,7 @@ def _secured(sock: socket.socket, host: str, config: ClientConfig) -> tuple[sock
     try:
         secured = context.wrap_socket(sock, server_hostname=host)
     except TimeoutError:
-        raise _Stopped(reaching.tls_timed_out(_waited())) from None
+        raise _Stopped(connection_failures.tls_timed_out(_waited())) from None
     except (OSError, ValueError) as error:
         raise _Stopped(_of_tls(error)) from None
     cipher = secured.cipher()
@@ -249,9 +249,9 @@ def _secured(sock: socket.socket, host: str, config: ClientConfig) -> tuple[sock
 def _of_tls(error: OSError | ValueError) -> Failure:
     told = explain(error) if isinstance(error, OSError) else None
     if told is not None:
-        return reaching.tls_failure(told)
+        return connection_failures.tls_failure(told)
     if isinstance(error, ConnectionError | ssl.SSLEOFError):
-        return reaching.tls_failure(HUNG_UP)
+        return connection_failures.tls_failure(HUNG_UP)
     return Failure("tls", f"TLS failed: {error}", "the broker's log may say more")
 
 
@@ -260,7 +260,7 @@ def _connection(host: str, config: ClientConfig) -> Connection:
     try:
         authentication = None if begin is None else begin(host)
     except TokenUnavailable as error:
-        raise _Stopped(reaching.no_token(error)) from None
+        raise _Stopped(connection_failures.no_token(error)) from None
     return Connection(
         client_id=config.client_id,
         software=ApiVersionsRequest("pyspark-pykafka", VERSION),
@@ -277,16 +277,16 @@ def _introduced(attempt: Attempt, dialogue: Dialogue, config: ClientConfig) -> t
         assert isinstance(response, MetadataResponse)
         dialogue.cluster = response
     except ProtocolError as error:
-        return attempt, reaching.not_kafka(error)
+        return attempt, connection_failures.not_kafka(error)
     except _TooSlow as slow:
-        return attempt, reaching.too_slow(str(slow), _waited())
+        return attempt, connection_failures.too_slow(str(slow), _waited())
     except TimeoutError:
-        return attempt, reaching.said_nothing(dialogue.at, _waited())
+        return attempt, connection_failures.said_nothing(dialogue.at, _waited())
     except OSError as error:
         # TLS 1.3: the client's handshake ends before the broker checks the client's certificate.
         if (told := explain(error)) is not None:
-            return attempt, reaching.tls_failure(told)
-        return attempt, reaching.hung_up(dialogue.at, is_authenticated=config.security.is_authenticated)
+            return attempt, connection_failures.tls_failure(told)
+        return attempt, connection_failures.hung_up(dialogue.at, is_authenticated=config.security.is_authenticated)
     return attempt, None
 
 

@@ -3,8 +3,8 @@
     bootstrap servers ─> list of brokers ─> each broker at its advertised address ─> what the write or the read needs
 
 `examine_hosts` runs the first three steps. Executors run it too, and so does a write that cannot reach its brokers. The
-doctor connects to all hosts in parallel, then sends the other requests over these connections. `reaching` and `judging`
-make the findings. This module sends the requests.
+doctor connects to all hosts in parallel, then sends the other requests over these connections. This module sends the
+requests. `connection_failures.py` and `findings.py` make the findings of the answers.
 """
 
 from __future__ import annotations
@@ -12,26 +12,15 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from kafka_sink.doctor import judging
+from kafka_sink.doctor import findings
+from kafka_sink.doctor.connection_failures import Attempt, address_text, advertised, dispensable, host_verdicts
 from kafka_sink.doctor.dialogue import Dialogue, NoAnswer, NotTaken, dial
-from kafka_sink.doctor.reaching import Attempt, address_text, advertised, dispensable, host_verdicts
-from kafka_sink.doctor.report import (
-    DRIVER,
-    HOST_STEPS,
-    STEPS,
-    Finding,
-    Report,
-    Verdict,
-    because_of,
-    failed,
-    ok,
-    skipped,
-)
+from kafka_sink.doctor.report import DRIVER, HOST_STEPS, Finding, Report, Verdict, because_of, failed, ok, skipped
 from kafka_sink.kafka.config import ClientConfig, IsolationLevel
 from kafka_sink.kafka.protocol.api import Request
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest
@@ -48,98 +37,8 @@ from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
 from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE, READING, Guarantee, lacking
 from kafka_sink.kafka.protocol.transaction_needs import EXACTLY_ONCE
 
-# --- what answers -----------------------------------------------------------------------------------------------------
-# What answers: the service that the addresses and the cluster id point to, and the release of Kafka that the requests
-# fit, and whether it takes what each guarantee needs.
-#
-# A service is recognised by its names, never by its behaviour, and a release only from below: a broker that takes a
-# request is at least as new as the request. So both are "seems", for a person who reads a report.
-#
-# Pure. Source of the table of releases: the versions that brokers of these releases told, and the KIPs.
-
 # API key -> (lowest, highest) version.
 Ranges = Mapping[int, tuple[int, int]]
-
-# Ends of host names.
-_HOSTS: tuple[tuple[str, str], ...] = (
-    (r"\.confluent\.cloud", "Confluent Cloud"),
-    (r"\.kafka-serverless\.[a-z0-9-]+\.amazonaws\.com(\.cn)?", "Amazon MSK Serverless"),
-    (r"\.kafka\.[a-z0-9-]+\.amazonaws\.com(\.cn)?", "Amazon MSK"),
-    (r"\.servicebus\.(windows\.net|chinacloudapi\.cn|usgovcloudapi\.net)", "Azure Event Hubs"),
-    (r"\.aivencloud\.com", "Aiven"),
-    (r"\.warpstream\.com", "WarpStream"),
-    (r"\.cloud\.redpanda\.com", "Redpanda Cloud"),
-)
-# Redpanda marks its cluster ids, "so that callers can identify which Kafka implementation they're talking to"
-# (src/v/kafka/server/handlers/metadata.cc).
-_CLUSTER_IDS: tuple[tuple[str, str], ...] = (("redpanda.", "Redpanda"),)
-
-_PRODUCE, _API_VERSIONS, _END_TXN, _DESCRIBE_PRODUCERS, _LIST_TRANSACTIONS = 0, 18, 26, 61, 66
-# The first release of Apache Kafka that takes this version of this request, newest first.
-_RELEASES: tuple[tuple[str, int, int], ...] = (
-    ("4.4", _API_VERSIONS, 5),
-    ("4.1", _LIST_TRANSACTIONS, 2),  # KIP-1152
-    ("4.0", _END_TXN, 5),  # KIP-890
-    ("3.8", _LIST_TRANSACTIONS, 1),  # KIP-994
-    ("3.0", _LIST_TRANSACTIONS, 0),  # KIP-664
-    ("2.8", _DESCRIBE_PRODUCERS, 0),  # KIP-664
-    ("2.4", _API_VERSIONS, 3),  # KIP-511
-    ("2.1", _PRODUCE, 7),  # KIP-110
-)
-
-
-def service(hosts: Collection[str], cluster_id: str | None, ranges: Ranges) -> Finding:
-    """Tell what the cluster seems to be. `hosts`: of bootstrap servers and brokers. `ranges`: of any broker."""
-    named = [name for pattern, name in _HOSTS if any(re.search(f"{pattern}$", host.lower()) for host in hosts)]
-    named += [name for prefix, name in _CLUSTER_IDS if (cluster_id or "").startswith(prefix)]
-    release = next((of for of, key, version in _RELEASES if ranges.get(key, (0, -1))[1] >= version), "")
-    speaks = (
-        f"takes requests as Apache Kafka {release} or later does" if release else "takes fewer requests than Kafka 2.1"
-    )
-    return ok(f"{named[0]}, by its names; it {speaks}" if named else speaks)
-
-
-def at_least_once(brokers: Mapping[str, Ranges], *, is_idempotent: bool) -> Finding:
-    """Judge each broker, by its name. `is_idempotent`: the write numbers its batches."""
-    needed = (AT_LEAST_ONCE, IDEMPOTENCE) if is_idempotent else (AT_LEAST_ONCE,)
-    if missing := _missing(brokers, needed):
-        remedy = "write to brokers of Kafka 2.1 or later"
-        if not _missing(brokers, (AT_LEAST_ONCE,)):
-            remedy = "set kafka.enable.idempotence=false; a retry may then double rows"
-        return failed(missing, remedy)
-    return ok("every broker takes all that it needs")
-
-
-def exactly_once(brokers: Mapping[str, Ranges], *, is_wanted: bool) -> Finding:
-    """Judge each broker, by its name. `is_wanted`: the write is exactly-once."""
-    missing = _missing(brokers, (EXACTLY_ONCE,))
-    if missing and not is_wanted:
-        return skipped(f"not asked for; {missing}")
-    if missing:
-        return failed(missing, "write with deliveryGuarantee=at-least-once, or to brokers of Kafka 3.0 or later")
-    return ok("every broker takes all that it needs")
-
-
-def reading(brokers: Mapping[str, Ranges]) -> Finding:
-    """Judge each broker, by its name."""
-    if missing := _missing(brokers, (READING,)):
-        return failed(missing, "read from brokers of Kafka 2.3 or later")
-    return ok("every broker takes all that it needs")
-
-
-def _missing(brokers: Mapping[str, Ranges], needed: Collection[Guarantee]) -> str:
-    """Return what brokers lack, in words: brokers that lack the same share a sentence. Empty if nothing is missing."""
-    lackers: dict[tuple[str, ...], list[str]] = {}
-    for broker, ranges in brokers.items():
-        if missing := tuple(each for guarantee in needed for each in lacking(ranges, guarantee)):
-            lackers.setdefault(missing, []).append(broker)
-    return ". ".join(
-        f"{', '.join(who)} lack{'s' if len(who) == 1 else ''} {'; '.join(what)}" for what, who in lackers.items()
-    )
-
-
-# --- engine -----------------------------------------------------------------------------------------------------------
-
 # Hosts that the doctor connects to in parallel.
 AT_ONCE = 16
 # No new connection starts after this time, because a peer's answer may name any number of brokers.
@@ -162,9 +61,6 @@ def examine_hosts(config: ClientConfig) -> Report:
         return Report(tuple(hosts.verdicts))
 
 
-# --- hosts ------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class Hosts:
     """The open connections: one to a bootstrap server, and one to each broker by node id."""
@@ -181,15 +77,13 @@ class Hosts:
 @contextmanager
 def reached(config: ClientConfig) -> Iterator[Hosts]:
     hosts = Hosts()
-    opened: list[Dialogue] = []
+    dialogues: dict[tuple[str, int], Dialogue | None] = {}
     try:
-        by_address: dict[tuple[str, int], Dialogue | None] = {}
         attempts = []
-        for (host, port), (attempt, dialogue) in _dialled(config.bootstrap_servers, config):
+        for attempt, dialogue in _dialled(config.bootstrap_servers, config):
             attempts.append(attempt)
-            by_address[host, port] = dialogue
-            opened += [] if dialogue is None else [dialogue]
-        hosts.bootstrap = next(iter(opened), None)
+            dialogues[attempt.host, attempt.port] = dialogue
+        hosts.bootstrap = next((each for each in dialogues.values() if each is not None), None)
         for attempt in attempts:
             verdicts = host_verdicts(attempt, address_text(attempt.host, attempt.port), config.security)
             hosts.verdicts += verdicts if hosts.bootstrap is None else map(dispensable, verdicts)
@@ -197,39 +91,36 @@ def reached(config: ClientConfig) -> Iterator[Hosts]:
         if hosts.bootstrap is not None and hosts.bootstrap.cluster is not None:
             brokers = hosts.bootstrap.cluster.brokers
         # A broker that is a bootstrap server too already has its verdicts.
-        others = {(each.host, each.port): each.node_id for each in brokers if (each.host, each.port) not in by_address}
-        for (host, port), (attempt, dialogue) in _dialled(tuple(others), config):
-            node_id = others.pop((host, port))
+        others = {(each.host, each.port): each.node_id for each in brokers if (each.host, each.port) not in dialogues}
+        for attempt, dialogue in _dialled(tuple(others), config):
+            address = attempt.host, attempt.port
+            dialogues[address] = dialogue
             if attempt.failure is not None:
                 attempt = replace(attempt, failure=advertised(attempt.failure))
-            where = f"broker {node_id}, {address_text(host, port)}"
+            where = f"broker {others.pop(address)}, {address_text(*address)}"
             hosts.verdicts += host_verdicts(attempt, where, config.security)
-            by_address[host, port] = dialogue
-            opened += [] if dialogue is None else [dialogue]
         if others:
             left_out = skipped(f"not checked: {HOSTS_TIMEOUT_S:g} s were not enough for all brokers of the cluster")
             hosts.verdicts.append(Verdict(HOST_STEPS[0], f"{len(others)} more brokers", left_out))
-        reached = {each.node_id: by_address.get((each.host, each.port)) for each in brokers}
-        hosts.brokers = {node_id: dialogue for node_id, dialogue in reached.items() if dialogue is not None}
+        for each in brokers:
+            if (dialogue := dialogues.get((each.host, each.port))) is not None:
+                hosts.brokers[each.node_id] = dialogue
         yield hosts
     finally:
-        for each in opened:
-            each.close()
+        for dialogue in dialogues.values():
+            if dialogue is not None:
+                dialogue.close()
 
 
-def _dialled(
-    addresses: Sequence[tuple[str, int]], config: ClientConfig
-) -> Iterable[tuple[tuple[str, int], tuple[Attempt, Dialogue | None]]]:
-    """Return the attempts that could start in time, by address."""
-    addresses = tuple(dict.fromkeys(addresses))
+def _dialled(addresses: Sequence[tuple[str, int]], config: ClientConfig) -> list[tuple[Attempt, Dialogue | None]]:
+    """Return the attempts that could start in time."""
     until_s = time.monotonic() + HOSTS_TIMEOUT_S
 
     def in_time(address: tuple[str, int]) -> tuple[Attempt, Dialogue | None] | None:
-        return dial(address[0], address[1], config) if time.monotonic() < until_s else None
+        return dial(*address, config) if time.monotonic() < until_s else None
 
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="kafka_sink-doctor") as pool:
-        dialled = zip(addresses, pool.map(in_time, addresses), strict=True)
-        return [(address, done) for address, done in dialled if done is not None]
+        return [done for done in pool.map(in_time, dict.fromkeys(addresses)) if done is not None]
 
 
 # --- the cluster ------------------------------------------------------------------------------------------------------
@@ -252,7 +143,7 @@ class Examination:
         self._hosts = hosts
 
     def take(self, step: str, where: str, judge: Callable[[], Finding]) -> None:
-        blocking = because_of(STEPS[step], self.verdicts)
+        blocking = because_of(step, self.verdicts)
         if blocking is not None:
             finding = skipped(f"because of {blocking.step}")
         else:
@@ -272,7 +163,7 @@ class Examination:
         if self._hosts.bootstrap is None:
             return skipped("because no bootstrap server was reached")
         assert self._hosts.bootstrap.cluster is not None
-        return judging.cluster(self._hosts.bootstrap.cluster)
+        return findings.cluster(self._hosts.bootstrap.cluster)
 
     def look_at_service(self) -> Finding:
         bootstrap = self._hosts.bootstrap
@@ -291,7 +182,7 @@ class Examination:
                 with contextlib.suppress(NoAnswer):
                     dialogue.ask(request)
             if dialogue.throttle_time_ms >= TOLD_THROTTLE_MS:
-                finding = judging.throttled(dialogue.throttle_time_ms, self._client)
+                finding = findings.throttled(dialogue.throttle_time_ms, self._client)
                 self.verdicts.append(Verdict("throttle", where, finding))
 
     def ranges(self) -> Mapping[str, Ranges]:
@@ -362,3 +253,85 @@ def tries() -> Iterator[None]:
 def first_failure(report: Report) -> Verdict | None:
     """Return the first failure that this host found, which the user has to fix first."""
     return next((verdict for verdict in report.failures if verdict.seen_from == DRIVER), None)
+
+
+# --- what answers -----------------------------------------------------------------------------------------------------
+
+# Ends of host names.
+_HOSTS: tuple[tuple[str, str], ...] = (
+    (r"\.confluent\.cloud", "Confluent Cloud"),
+    (r"\.kafka-serverless\.[a-z0-9-]+\.amazonaws\.com(\.cn)?", "Amazon MSK Serverless"),
+    (r"\.kafka\.[a-z0-9-]+\.amazonaws\.com(\.cn)?", "Amazon MSK"),
+    (r"\.servicebus\.(windows\.net|chinacloudapi\.cn|usgovcloudapi\.net)", "Azure Event Hubs"),
+    (r"\.aivencloud\.com", "Aiven"),
+    (r"\.warpstream\.com", "WarpStream"),
+    (r"\.cloud\.redpanda\.com", "Redpanda Cloud"),
+)
+# Redpanda marks its cluster ids, "so that callers can identify which Kafka implementation they're talking to"
+# (src/v/kafka/server/handlers/metadata.cc).
+_CLUSTER_IDS: tuple[tuple[str, str], ...] = (("redpanda.", "Redpanda"),)
+
+_PRODUCE, _API_VERSIONS, _END_TXN, _DESCRIBE_PRODUCERS, _LIST_TRANSACTIONS = 0, 18, 26, 61, 66
+# The first release of Apache Kafka that takes this version of this request, newest first. Source: the versions that
+# brokers of these releases told, and the KIPs.
+_RELEASES: tuple[tuple[str, int, int], ...] = (
+    ("4.4", _API_VERSIONS, 5),
+    ("4.1", _LIST_TRANSACTIONS, 2),  # KIP-1152
+    ("4.0", _END_TXN, 5),  # KIP-890
+    ("3.8", _LIST_TRANSACTIONS, 1),  # KIP-994
+    ("3.0", _LIST_TRANSACTIONS, 0),  # KIP-664
+    ("2.8", _DESCRIBE_PRODUCERS, 0),  # KIP-664
+    ("2.4", _API_VERSIONS, 3),  # KIP-511
+    ("2.1", _PRODUCE, 7),  # KIP-110
+)
+
+
+def service(hosts: Collection[str], cluster_id: str | None, ranges: Ranges) -> Finding:
+    """Tell what the cluster seems to be: a service by its names, and a release from below, because a broker that takes
+    a request is at least as new as the request. `hosts`: of bootstrap servers and brokers. `ranges`: of any broker."""
+    named = [name for pattern, name in _HOSTS if any(re.search(f"{pattern}$", host.lower()) for host in hosts)]
+    named += [name for prefix, name in _CLUSTER_IDS if (cluster_id or "").startswith(prefix)]
+    release = next((of for of, key, version in _RELEASES if ranges.get(key, (0, -1))[1] >= version), "")
+    speaks = (
+        f"takes requests as Apache Kafka {release} or later does" if release else "takes fewer requests than Kafka 2.1"
+    )
+    return ok(f"{named[0]}, by its names; it {speaks}" if named else speaks)
+
+
+def at_least_once(brokers: Mapping[str, Ranges], *, is_idempotent: bool) -> Finding:
+    """Judge each broker, by its name. `is_idempotent`: the write numbers its batches."""
+    needed = (AT_LEAST_ONCE, IDEMPOTENCE) if is_idempotent else (AT_LEAST_ONCE,)
+    if missing := _missing(brokers, needed):
+        remedy = "write to brokers of Kafka 2.1 or later"
+        if not _missing(brokers, (AT_LEAST_ONCE,)):
+            remedy = "set kafka.enable.idempotence=false; a retry may then double rows"
+        return failed(missing, remedy)
+    return ok("every broker takes all that it needs")
+
+
+def exactly_once(brokers: Mapping[str, Ranges], *, is_wanted: bool) -> Finding:
+    """Judge each broker, by its name. `is_wanted`: the write is exactly-once."""
+    missing = _missing(brokers, (EXACTLY_ONCE,))
+    if missing and not is_wanted:
+        return skipped(f"not asked for; {missing}")
+    if missing:
+        return failed(missing, "write with deliveryGuarantee=at-least-once, or to brokers of Kafka 3.0 or later")
+    return ok("every broker takes all that it needs")
+
+
+def reading(brokers: Mapping[str, Ranges]) -> Finding:
+    """Judge each broker, by its name."""
+    if missing := _missing(brokers, (READING,)):
+        return failed(missing, "read from brokers of Kafka 2.3 or later")
+    return ok("every broker takes all that it needs")
+
+
+def _missing(brokers: Mapping[str, Ranges], needed: Collection[Guarantee]) -> str:
+    """Return what brokers lack, in words: brokers that lack the same share a sentence. Empty if nothing is missing."""
+    lackers: dict[tuple[str, ...], list[str]] = {}
+    for broker, ranges in brokers.items():
+        if missing := tuple(each for guarantee in needed for each in lacking(ranges, guarantee)):
+            lackers.setdefault(missing, []).append(broker)
+    return ". ".join(
+        f"{', '.join(who)} lack{'s' if len(who) == 1 else ''} {'; '.join(what)}" for what, who in lackers.items()
+    )

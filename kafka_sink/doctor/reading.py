@@ -6,9 +6,7 @@ bootstrap servers ─> each broker at its advertised address ─> each topic: is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from kafka_sink.doctor import engine, judging
+from kafka_sink.doctor import engine, findings
 from kafka_sink.doctor.engine import Examination, Hosts, reached
 from kafka_sink.doctor.report import Finding, Report, failed, ok
 from kafka_sink.kafka.protocol.api import AclOperation
@@ -52,7 +50,7 @@ class _ReadExamination(Examination):
         self.look_at_throttles()
 
     def _group(self, group_id: str) -> Finding:
-        return judging.progress_group(*self.operations_on(group_id), group_id, self._client)
+        return findings.progress_group(*self.operations_on(group_id), group_id, self._client)
 
     def _matching(self) -> Finding:
         """Ask which topics the pattern matches."""
@@ -64,8 +62,9 @@ class _ReadExamination(Examination):
         self._names = tuple(sorted(matching))
         if not self._names:
             return failed("it matches none of the topics that this principal may see", "correct the pattern")
-        more = len(self._names) - MOST_TOPICS
-        return ok(f"it matches {_counted(self._names)}" + (f"; {MOST_TOPICS} are examined" if more > 0 else ""))
+        count = len(self._names)
+        more = f"; {MOST_TOPICS} are examined" if count > MOST_TOPICS else ""
+        return ok(f"it matches {count} topic{'s' if count != 1 else ''}{more}")
 
     def _take_topic(self, name: str) -> None:
         where = f"topic {name}"
@@ -79,8 +78,8 @@ class _ReadExamination(Examination):
         self.take("topic", where, look)
         # Steps of this topic depend on this topic's verdict alone.
         others, self.verdicts = self.verdicts[:before], self.verdicts[before:]
-        self.take("read acl", where, lambda: judging.may(AclOperation.READ, found[0], self._client))
-        self.take("leaders", where, lambda: judging.leaders(found[0]))
+        self.take("read acl", where, lambda: findings.may(AclOperation.READ, found[0], self._client))
+        self.take("leaders", where, lambda: findings.leaders(found[0]))
         self.verdicts = others + self.verdicts
 
     def _judge(self, said: TopicMetadata) -> Finding:
@@ -89,19 +88,5 @@ class _ReadExamination(Examination):
                 return ok(f"{len(said.partitions)} partitions")
             case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return failed("there is no such topic", "correct subscribe or assign, or create it")
-            case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                acl = f"TOPIC {said.name} READ (it implies DESCRIBE)"
-                return failed(
-                    "not allowed to see it, whether it exists or not (TOPIC_AUTHORIZATION_FAILED)",
-                    judging.acl_remedy(acl, self._client),
-                )
-            case code:
-                return failed(
-                    f"the cluster does not describe it: {judging.named(code)}",
-                    "look at the brokers' logs, then check again",
-                )
-
-
-def _counted(names: Iterable[str]) -> str:
-    count = len(tuple(names))
-    return f"{count} topic{'s' if count != 1 else ''}"
+            case _:
+                return findings.not_described(said, AclOperation.READ, self._client)

@@ -1,4 +1,4 @@
-"""The report: one verdict for each step and place, shown as a table in terminals and notebooks.
+"""The report: one verdict for each step and place, shown as a table in terminals and notebooks; and the steps.
 
     VERDICT  STEP      WHERE                 FOUND
     FAILED   tcp       kafka-1:9092          nothing listens there (Connection refused)
@@ -14,62 +14,11 @@ import html
 import json
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import Any
 
 from kafka_sink.errors.quoting import quoted
-
-# --- tables as text ---------------------------------------------------------------------------------------------------
-# A table as text: as wide as needed, or wrapped within its cells to the width of a terminal. Pure.
-#
-# Columns of several words are narrowed first. A word is broken only if nothing else fits.
-
-GAP = "  "
-
-
-def table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None, widest: int | None = None
-) -> list[str]:
-    """Return the lines of the table. `width`: of the terminal; None: any width. `widest`: the widest text of a column,
-    if its words allow that. A newline in a cell starts a new line. All other characters must be printable."""
-    cells = [[cell.split("\n") for cell in row] for row in (heads, *rows)]
-    widths = _widths(cells, width, widest)
-    lines = []
-    for row in cells:
-        wrapped = [_wrapped(paragraphs, wide) for paragraphs, wide in zip(row, widths, strict=True)]
-        for line in zip_longest(*wrapped, fillvalue=""):
-            lines.append(GAP.join(text.ljust(wide) for text, wide in zip(line, widths, strict=True)).rstrip())
-    return lines
-
-
-def _wrapped(paragraphs: Sequence[str], wide: int) -> list[str]:
-    return [line for text in paragraphs for line in textwrap.wrap(text, wide, break_on_hyphens=False) or [""]]
-
-
-def _widths(cells: Sequence[Sequence[Sequence[str]]], width: int | None, widest: int | None) -> list[int]:
-    columns = [[text for paragraphs in column for text in paragraphs] for column in zip(*cells, strict=True)]
-    natural = [max(map(len, column), default=1) or 1 for column in columns]
-    words = [max((len(word) for text in column for word in text.split()), default=1) for column in columns]
-    if widest is not None:
-        natural = [max(word, min(wide, widest)) for wide, word in zip(natural, words, strict=True)]
-    if width is None:
-        return natural
-    room = width - len(GAP) * (len(columns) - 1)
-    return _capped(natural, words, room) or _capped(natural, [1] * len(columns), room) or natural
-
-
-def _capped(natural: Sequence[int], least: Sequence[int], room: int) -> list[int] | None:
-    """Return the widths with the widest columns cut to one width, as little as `room` requires, and no column below its
-    `least`. Return None if that does not fit."""
-    for cap in range(max(natural), 0, -1):
-        capped = [max(low, min(wide, cap)) for wide, low in zip(natural, least, strict=True)]
-        if sum(capped) <= room:
-            return capped
-    return None
-
-
-# --- report -----------------------------------------------------------------------------------------------------------
 
 DRIVER = "driver"
 MAX_WHERE_CHARACTERS = 300
@@ -208,92 +157,125 @@ class Report:
         return heads, rows
 
 
-# --- from an executor to the driver -----------------------------------------------------------------------------------
-
-
 def to_json(verdicts: Iterable[Verdict]) -> str:
+    """Return the verdicts for another process, as `from_json` reads them."""
     return json.dumps([asdict(verdict) for verdict in verdicts])
 
 
 def from_json(text: str, *, seen_from: str) -> tuple[Verdict, ...]:
     """Return the verdicts of another process, with `seen_from` set to its place."""
     return tuple(
-        replace(
-            Verdict(
-                each["step"],
-                each["where"],
-                Finding(Status(each["finding"]["status"]), each["finding"]["found"], each["finding"]["remedy"]),
-            ),
-            seen_from=seen_from,
+        Verdict(
+            each["step"],
+            each["where"],
+            Finding(Status(each["finding"]["status"]), each["finding"]["found"], each["finding"]["remedy"]),
+            seen_from,
         )
         for each in json.loads(text)
     )
 
 
 # --- steps ------------------------------------------------------------------------------------------------------------
-# The steps of the examination, in their order, and the earlier steps that each step needs.
-#
-# If a needed step failed or was skipped, the step is skipped and names that cause. So one cause gives one failure.
-# Steps of a host need earlier steps at the same host. Steps of the cluster need each other, and one bootstrap server
-# that answers.
-#
-# Pure.
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step. `needs` are the steps that must succeed before it."""
-
-    name: str
-    needs: tuple[str, ...] = ()
-
 
 # The steps of a connection to one host, up to a first request. ApiVersions comes before SASL (KIP-43).
 HOST_STEPS: tuple[str, ...] = ("dns", "tcp", "tls", "api versions", "sasl")
 
-_TABLE: tuple[Step, ...] = (
-    Step("options"),
-    Step("columns"),
-    *(Step(name, HOST_STEPS[max(0, place - 1) : place]) for place, name in enumerate(HOST_STEPS)),
-    Step("cluster"),
-    Step("service", ("cluster",)),
+# Each step, in order, with the earlier steps that it needs. Steps of a host need earlier steps at the same host. Steps
+# of the cluster need each other, and one bootstrap server that answers.
+STEPS: Mapping[str, tuple[str, ...]] = {
+    "options": (),
+    "columns": (),
+    **{name: HOST_STEPS[max(0, place - 1) : place] for place, name in enumerate(HOST_STEPS)},
+    "cluster": (),
+    "service": ("cluster",),
     # Only where a broker throttles.
-    Step("throttle", ("cluster",)),
-    Step("at-least-once", ("cluster",)),
-    Step("exactly-once", ("cluster",)),
-    Step("reading", ("cluster",)),
-    Step("topic", ("cluster",)),
-    Step("write acl", ("topic",)),
-    Step("leaders", ("topic",)),
-    Step("replication", ("topic",)),
-    Step("settings", ("topic",)),
-    Step("in-sync replicas", ("leaders", "settings")),
-    Step("unclean election", ("settings",)),
-    Step("message size", ("settings",)),
-    Step("timestamps", ("settings",)),
-    Step("acks"),
+    "throttle": ("cluster",),
+    "at-least-once": ("cluster",),
+    "exactly-once": ("cluster",),
+    "reading": ("cluster",),
+    "topic": ("cluster",),
+    "write acl": ("topic",),
+    "leaders": ("topic",),
+    "replication": ("topic",),
+    "settings": ("topic",),
+    "in-sync replicas": ("leaders", "settings"),
+    "unclean election": ("settings",),
+    "message size": ("settings",),
+    "timestamps": ("settings",),
+    "acks": (),
     # Only with badRows=deadLetter.
-    Step("dead letter topic", ("cluster",)),
-    Step("producer id", ("write acl", "at-least-once")),
+    "dead letter topic": ("cluster",),
+    "producer id": ("write acl", "at-least-once"),
     # Reads, and exactly-once writes. A read has a group with groupId.
-    Step("read acl", ("topic",)),
-    Step("group acl", ("exactly-once",)),
-    Step("commit topic", ("exactly-once",)),
-    Step("transactional id acl", ("exactly-once",)),
-    Step("transaction timeout", ("exactly-once",)),
-    Step("retention of state", ("exactly-once",)),
-    Step("topics of state", ("exactly-once",)),
-)
-STEPS: Mapping[str, Step] = {step.name: step for step in _TABLE}
+    "read acl": ("topic",),
+    "group acl": ("exactly-once",),
+    "commit topic": ("exactly-once",),
+    "transactional id acl": ("exactly-once",),
+    "transaction timeout": ("exactly-once",),
+    "retention of state": ("exactly-once",),
+    "topics of state": ("exactly-once",),
+}
 
 
-def because_of(step: Step, verdicts: Iterable[Verdict]) -> Verdict | None:
-    """Return the verdict that blocks `step`, or None. The earliest one, so that all steps name the same cause."""
+def because_of(step: str, verdicts: Iterable[Verdict]) -> Verdict | None:
+    """Return the verdict that blocks `step`: a step that it needs failed or was skipped. None: nothing blocks it.
+
+    The earliest one, so that all steps name the same cause, and one cause gives one failure.
+    """
     needs = _all_needs(step)
     blocking = (Status.FAILED, Status.SKIPPED)
     return next((each for each in verdicts if each.step in needs and each.status in blocking), None)
 
 
-def _all_needs(step: Step) -> frozenset[str]:
+def _all_needs(step: str) -> frozenset[str]:
     """Return the needs of `step`, and the needs of these."""
-    return frozenset(step.needs).union(*(_all_needs(STEPS[name]) for name in step.needs))
+    return frozenset(STEPS[step]).union(*map(_all_needs, STEPS[step]))
+
+
+# --- tables as text ---------------------------------------------------------------------------------------------------
+
+GAP = "  "
+
+
+def table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None, widest: int | None = None
+) -> list[str]:
+    """Return the lines of the table. `width`: of the terminal; None: any width. `widest`: the widest text of a column,
+    if its words allow that. A newline in a cell starts a new line. All other characters must be printable.
+
+    Columns of several words are narrowed first. A word is broken only if nothing else fits.
+    """
+    cells = [[cell.split("\n") for cell in row] for row in (heads, *rows)]
+    widths = _widths(cells, width, widest)
+    lines = []
+    for row in cells:
+        wrapped = [_wrapped(paragraphs, wide) for paragraphs, wide in zip(row, widths, strict=True)]
+        for line in zip_longest(*wrapped, fillvalue=""):
+            lines.append(GAP.join(text.ljust(wide) for text, wide in zip(line, widths, strict=True)).rstrip())
+    return lines
+
+
+def _wrapped(paragraphs: Sequence[str], wide: int) -> list[str]:
+    return [line for text in paragraphs for line in textwrap.wrap(text, wide, break_on_hyphens=False) or [""]]
+
+
+def _widths(cells: Sequence[Sequence[Sequence[str]]], width: int | None, widest: int | None) -> list[int]:
+    columns = [[text for paragraphs in column for text in paragraphs] for column in zip(*cells, strict=True)]
+    natural = [max(map(len, column), default=1) or 1 for column in columns]
+    words = [max((len(word) for text in column for word in text.split()), default=1) for column in columns]
+    if widest is not None:
+        natural = [max(word, min(wide, widest)) for wide, word in zip(natural, words, strict=True)]
+    if width is None:
+        return natural
+    room = width - len(GAP) * (len(columns) - 1)
+    return _capped(natural, words, room) or _capped(natural, [1] * len(columns), room) or natural
+
+
+def _capped(natural: Sequence[int], least: Sequence[int], room: int) -> list[int] | None:
+    """Return the widths with the widest columns cut to one width, as little as `room` requires, and no column below its
+    `least`. Return None if that does not fit."""
+    for cap in range(max(natural), 0, -1):
+        capped = [max(low, min(wide, cap)) for wide, low in zip(natural, least, strict=True)]
+        if sum(capped) <= room:
+            return capped
+    return None

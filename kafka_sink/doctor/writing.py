@@ -13,7 +13,7 @@ from __future__ import annotations
 import uuid
 from typing import cast
 
-from kafka_sink.doctor import engine, judging
+from kafka_sink.doctor import engine, findings
 from kafka_sink.doctor.dialogue import NotTaken
 from kafka_sink.doctor.engine import Examination, Hosts, NotMade, NotReached, is_too_early, reached, tries
 from kafka_sink.doctor.report import Finding, Report, Status, Verdict, skipped
@@ -67,22 +67,22 @@ class _WriteExamination(Examination):
     def take_all(self) -> None:
         config, cluster = self._config, "cluster"
         topic = self.take_topic().where
-        self.take("write acl", topic, lambda: judging.may(AclOperation.WRITE, self._said, config.producer))
-        self.take("leaders", topic, lambda: judging.leaders(self._said))
-        self.take("replication", topic, lambda: judging.replication(self._said))
+        self.take("write acl", topic, lambda: findings.may(AclOperation.WRITE, self._said, config.producer))
+        self.take("leaders", topic, lambda: findings.leaders(self._said))
+        self.take("replication", topic, lambda: findings.replication(self._said))
         self.take("settings", topic, self._settings)
         acks = config.producer.acks
-        self.take("in-sync replicas", topic, lambda: judging.in_sync(self._said, self._values, acks))
-        self.take("unclean election", topic, lambda: judging.unclean(self._values))
-        self.take("message size", topic, lambda: judging.message_size(self._values, config.producer))
-        self.take("timestamps", topic, lambda: judging.timestamps(self._values))
-        self.take("acks", topic, lambda: judging.acks(config.producer))
+        self.take("in-sync replicas", topic, lambda: findings.in_sync(self._said, self._values, acks))
+        self.take("unclean election", topic, lambda: findings.unclean(self._values))
+        self.take("message size", topic, lambda: findings.message_size(self._values, config.producer))
+        self.take("timestamps", topic, lambda: findings.timestamps(self._values))
+        self.take("acks", topic, lambda: findings.acks(config.producer))
         letters = config.dead_letter_topic
         if letters is not None:
             self.take("dead letter topic", f"topic {letters}", lambda: self._dead_letter_topic(letters))
         if config.delivery_guarantee == EXACTLY_ONCE:
             prefix = config.transactional_id_prefix or config.txn_app_id or DERIVED_PREFIX
-            self.take("read acl", topic, lambda: judging.may(AclOperation.READ, self._said, config.producer))
+            self.take("read acl", topic, lambda: findings.may(AclOperation.READ, self._said, config.producer))
             self.take("commit topic", f"topic {config.commit_topic}", self._commit_topic)
             self.take("transactional id acl", f"{prefix}*", lambda: self._transactional_id(prefix))
             self.take("group acl", f"{prefix}*", lambda: self._group(prefix))
@@ -127,21 +127,21 @@ class _WriteExamination(Examination):
             )
         self._topic = self.metadata_of(name)
         if self._topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return judging.topic(self._topic, self._config)
+            return findings.topic(self._topic, self._config)
         if self._config.create_topics:
             return self._make(name)
-        return judging.missing(name, self._told(judging.AUTO_CREATE), self._config)
+        return findings.missing(name, self._told(findings.AUTO_CREATE), self._config)
 
     def _dead_letter_topic(self, name: str) -> Finding:
         said = self.metadata_of(name)
         if said.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return judging.dead_letter_topic(said, self._config)
-        return judging.missing(name, self._told(judging.AUTO_CREATE), self._config, option="deadLetterTopic")
+            return findings.dead_letter_topic(said, self._config)
+        return findings.missing(name, self._told(findings.AUTO_CREATE), self._config, option="deadLetterTopic")
 
     def _make(self, name: str) -> Finding:
         wanted = self._config.create_topics
         assert wanted, "asked for by createTopics"
-        finding = judging.created(self._create(name, wanted), name, wanted, self._config)
+        finding = findings.created(self._create(name, wanted), name, wanted, self._config)
         if finding.status is Status.FAILED:
             return finding
         for _ in tries():
@@ -149,7 +149,7 @@ class _WriteExamination(Examination):
             # Wait until each partition has a leader. If one has none in time, the following steps report it.
             if said.partitions and all(each.leader_id >= 0 for each in said.partitions):
                 break
-        return finding if said.partitions else judging.topic(said, self._config)
+        return finding if said.partitions else findings.topic(said, self._config)
 
     def _create(self, name: str, wanted: NewTopic, *, validate_only: bool = False) -> CreateTopicsResponse:
         """Create the topic. Ask a busy controller again for `PATIENCE_S`, as a write does. Raises NoAnswer."""
@@ -165,11 +165,11 @@ class _WriteExamination(Examination):
 
     def _settings(self) -> Finding:
         name = self._said.name
-        response = self.ask(TopicConfigsRequest((name,), judging.TOPIC_SETTINGS))
+        response = self.ask(TopicConfigsRequest((name,), findings.TOPIC_SETTINGS))
         assert isinstance(response, TopicConfigsResponse)
         (told,) = response.topics
         self._values = dict(told.values)
-        return judging.settings(told, self._config)
+        return findings.settings(told, self._config)
 
     def _producer_id(self) -> Finding:
         code = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -180,7 +180,7 @@ class _WriteExamination(Examination):
             code = response.error_code
             if not is_too_early(code):
                 break
-        return judging.producer_id(code, self._said.name, self._config)
+        return findings.producer_id(code, self._said.name, self._config)
 
     # --- exactly-once -------------------------------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class _WriteExamination(Examination):
         made = None
         if said.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             made = self._create(said.name, NewTopic(COMMIT_TOPIC_PARTITIONS), validate_only=True)
-        return judging.commit_topic(said, made, self._config)
+        return findings.commit_topic(said, made, self._config)
 
     def _transactional_id(self, prefix: str) -> Finding:
         # A random id, so that the request cannot end a real transaction.
@@ -201,31 +201,31 @@ class _WriteExamination(Examination):
             return response.error_code
 
         code, _ = self.of_coordinator(CoordinatorKind.TRANSACTION, name, request, code_of)
-        return judging.transactional_id(code, prefix, self._config)
+        return findings.transactional_id(code, prefix, self._config)
 
     def _group(self, prefix: str) -> Finding:
-        return judging.group(*self.operations_on(f"{prefix}.check"), prefix, self._config)
+        return findings.group(*self.operations_on(f"{prefix}.check"), prefix, self._config)
 
     def _ceiling(self) -> Finding:
         if not self._hosts.brokers:
             raise NotReached("every broker")
-        return judging.ceiling(self._told(judging.CEILING), self._config.transaction_timeout_ms)
+        return findings.ceiling(self._told(findings.CEILING), self._config.transaction_timeout_ms)
 
     def _retention(self) -> Finding:
         if not self._hosts.brokers:
             raise NotReached("every broker")
-        offsets, ids = self._told(judging.OFFSETS_RETENTION), self._told(judging.IDS_EXPIRATION)
-        return judging.retention(offsets, ids, self._config.transaction_timeout_ms)
+        offsets, ids = self._told(findings.OFFSETS_RETENTION), self._told(findings.IDS_EXPIRATION)
+        return findings.retention(offsets, ids, self._config.transaction_timeout_ms)
 
     def _state_topics(self) -> Finding:
-        topics = [self.metadata_of(name) for name in judging.STATE_TOPICS]
+        topics = [self.metadata_of(name) for name in findings.STATE_TOPICS]
         there = tuple(each.name for each in topics if each.error_code == ErrorCode.NONE and each.partitions)
         configs: tuple[TopicConfigs, ...] = ()
         if there:
-            response = self.ask(TopicConfigsRequest(there, judging.STATE_SETTINGS))
+            response = self.ask(TopicConfigsRequest(there, findings.STATE_SETTINGS))
             assert isinstance(response, TopicConfigsResponse)
             configs = response.topics
-        return judging.state_topics(topics, configs, self._config)
+        return findings.state_topics(topics, configs, self._config)
 
     def _told(self, setting: str) -> str | None:
         """Return a broker's value of `setting`, or None if it is unknown or no broker is reached. Raises NoAnswer."""
@@ -239,24 +239,22 @@ class _WriteExamination(Examination):
         return None
 
 
-# --- first aid --------------------------------------------------------------------------------------------------------
-# The automatic examination of a write that cannot reach its brokers.
-#
-# The failed process runs the steps of `pykafka check`, and adds the failing step to the error. This takes some seconds
-# more, after `kafka.max.block.ms` has passed. A write that works does not even import the doctor.
+# --- a write that cannot reach its brokers ----------------------------------------------------------------------------
 
 CHECK = "pykafka check"
 
 
 def look_at_hosts(error: KafkaSinkError, config: ClientConfig) -> None:
-    """Add the failing step to a BrokersUnreachable error. Other errors are not changed."""
+    """Add the failing step to a BrokersUnreachable error. Other errors are not changed.
+
+    The failed process takes the steps of `pykafka check` for some seconds more, after `kafka.max.block.ms` has passed.
+    A write that works does not even import the doctor.
+    """
     if not isinstance(error, BrokersUnreachable):
         return
-    from kafka_sink.doctor.engine import examine_hosts, first_failure
-
     try:
         with exhaustion_named():
-            verdict = first_failure(examine_hosts(config))
+            verdict = engine.first_failure(engine.examine_hosts(config))
     except WorkerExhausted:
         # A lack of memory or files in the examination must not hide the original error.
         return

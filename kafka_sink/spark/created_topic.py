@@ -1,4 +1,4 @@
-"""Creates the topic of the option createTopics before a write begins. Error texts come from `doctor.judging`.
+"""Creates the topic of the option createTopics before a write begins. Error texts come from `doctor.findings`.
 
 Only writes with createTopics import this module, because the import takes time in a worker.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from kafka_sink.doctor import judging
+from kafka_sink.doctor import findings
 from kafka_sink.doctor.report import Finding, Status
 from kafka_sink.errors import ClusterError, TopicNotCreated
 from kafka_sink.kafka.admin.client import AdminClient
@@ -70,11 +70,11 @@ def _ensure(client: AdminClient, config: SinkConfig, said: TopicMetadata) -> Non
 
 def _make(client: AdminClient, config: SinkConfig, said: TopicMetadata) -> Finding:
     if said.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return judging.topic(said, config)
+        return findings.topic(said, config)
     wanted = config.create_topics
     assert wanted, "asked for by createTopics"
-    finding = judging.created(create_topic(client, said.name, wanted), said.name, wanted, config)
+    finding = findings.created(create_topic(client, said.name, wanted), said.name, wanted, config)
     if finding.status is Status.FAILED:
         return finding
     said = await_leaders(client, said.name, PATIENCE_MS)
-    return finding if said.partitions else judging.topic(said, config)
+    return finding if said.partitions else findings.topic(said, config)

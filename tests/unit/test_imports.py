@@ -63,7 +63,7 @@ PURE = frozenset({
     "records", "errors.exhaustion", "errors.quoting", "errors.redaction",
     "commit.effects", "commit.exchanges", "commit.handover", "commit.hanging", "commit.lineage", "commit.markers",
     "commit.open_transactions", "commit.open_transactions_json", "commit.two_phase",
-    "doctor.judging", "doctor.reaching", "doctor.report",
+    "doctor.connection_failures", "doctor.findings", "doctor.report",
 })  # fmt: skip
 IMPURE_IMPORTS = frozenset({"socket", "ssl", "selectors", "threading", "time"})
 

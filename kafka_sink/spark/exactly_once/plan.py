@@ -155,7 +155,7 @@ def _take_over(client: AdminClient, config: SinkConfig, sink: Sink) -> Facts:
 def _check_retention(client: AdminClient, config: SinkConfig) -> None:
     """Check the brokers' retention once, when a sink has no decision yet. Raises InvalidOption."""
     # Imported here, because a sink needs it only once.
-    from kafka_sink.doctor.judging import IDS_EXPIRATION, OFFSETS_RETENTION, retention
+    from kafka_sink.doctor.findings import IDS_EXPIRATION, OFFSETS_RETENTION, retention
 
     offsets, ids = client.broker_setting(OFFSETS_RETENTION), client.broker_setting(IDS_EXPIRATION)
     finding = retention(offsets, ids, config.transaction_timeout_ms)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kafka_sink.doctor import engine, judging
+from kafka_sink.doctor import engine, findings
 from kafka_sink.doctor.reading import examine_read
 from kafka_sink.doctor.report import Status
 from kafka_sink.kafka.consumer.fetch_policy import Patience
@@ -56,7 +56,7 @@ def test_a_limit_of_time_passes_while_brokers_throttle_without_end(limit_ms: int
 )
 def test_check_judges_the_time(throttle_time_ms: int, status: Status) -> None:
     client = sink_config({"kafka.bootstrap.servers": "b:9092", "topic": "t", "kafka.client.id": "nightly"}).producer
-    finding = judging.throttled(throttle_time_ms, client)
+    finding = findings.throttled(throttle_time_ms, client)
     assert finding.status is status
     assert f"{throttle_time_ms / 1_000:,.0f} s" in finding.found
     assert "nightly" in finding.remedy

@@ -238,7 +238,7 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant("the check does not mention that an internal topic has one replica",
            "docs/guarantees.md: internal topics that lose records",
            '$WEAK += [f"{$EACH.name} has one replica"] * ($FACTOR < 2)', "pass",
-           "tests/unit/doctor/test_judging.py::test_topics_of_state"),
+           "tests/unit/doctor/test_findings.py::test_topics_of_state"),
     Mutant("batch versions: one that is visible in part counts as written",
            "docs/guarantees.md: a version of a batch write is written once",
            "$DECISION.micro_batch_id == $VERSION and not $FACTS.missing", "$DECISION.micro_batch_id == $VERSION",

@@ -165,7 +165,7 @@ SECURITY: tuple[Mutant, ...] = (
     Mutant("brokers that forget sooner than a transaction ends are good enough",
            "docs/guarantees.md: state in Kafka outlives a transaction", "$KEPT[$NAME] <= $TIMEOUT_MS",
            "$KEPT[$NAME] < $TIMEOUT_MS",
-           "tests/unit/doctor/test_judging.py::test_how_long_brokers_remember_what_is_committed", within="retention"),
+           "tests/unit/doctor/test_findings.py::test_how_long_brokers_remember_what_is_committed", within="retention"),
     # What a peer may say that is not to be believed.
     Mutant("hostile: an answer may have more elements than were asked for",
            "docs/security.md: what an answer costs is bounded by what was asked", "$LEFT is not None", "False",
@@ -249,7 +249,7 @@ SECURITY: tuple[Mutant, ...] = (
            "tests/unit/kafka/protocol/test_requests.py::TestDecode::test_offsets_that_no_log_has"),
     Mutant("peers: the check waits as long as a byte comes now and then",
            "docs/security.md: each step has one deadline", "$LEFT_S = self.$UNTIL_S - time.monotonic()",
-           "$LEFT_S = STEP_TIMEOUT_S", "tests/unit/doctor/test_reaching.py::test_peers_that_are_no_brokers"),
+           "$LEFT_S = STEP_TIMEOUT_S", "tests/unit/doctor/test_connection_failures.py::test_peers_that_are_no_brokers"),
     Mutant("peers: a cluster that names brokers without end is looked at for as long",
            "docs/security.md: each step has one deadline", "time.monotonic() < $UNTIL_S", "$UNTIL_S",
            "tests/unit/doctor/test_engine.py::test_a_cluster_that_names_brokers_without_end_is_looked_at_for_a_while",

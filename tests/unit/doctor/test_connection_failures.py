@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.doctor import dialogue, reaching
+from kafka_sink.doctor import connection_failures as failures
+from kafka_sink.doctor import dialogue
+from kafka_sink.doctor.connection_failures import Attempt, Failure, address_text, advertised, dispensable, host_verdicts
 from kafka_sink.doctor.dialogue import Dialogue, NoAnswer, dial
-from kafka_sink.doctor.reaching import Attempt, Failure, address_text, advertised, dispensable, host_verdicts
 from kafka_sink.doctor.report import HOST_STEPS, Status
 from kafka_sink.errors import ProtocolError, SaslRefused, TlsExpected, TokenUnavailable
 from kafka_sink.errors.redaction import Secret
@@ -55,7 +56,7 @@ IN_TIME_S = 10
 
 
 def refused(reason: str, mechanism: str = "PLAIN", user: str = "alice", remedy: str = "") -> Failure:
-    return reaching.not_kafka(SaslRefused(mechanism=mechanism, user=user, reason=reason, remedy=remedy))
+    return failures.not_kafka(SaslRefused(mechanism=mechanism, user=user, reason=reason, remedy=remedy))
 
 
 @pytest.mark.parametrize("step", HOST_STEPS)
@@ -105,19 +106,19 @@ def test_what_works_and_protects_less_than_it_could_is_a_warning() -> None:
 @pytest.mark.parametrize(
     ("failure", "step", "found", "remedy"),
     [
-        (reaching.dns_failure(OSError(-2, "Name or service not known"), "h"), "dns", "'h': it cannot be", "/etc/hosts"),
-        (reaching.dns_failure(TimeoutError("in 4 s"), "h"), "dns", "no name server answers (in 4 s)", "resolver"),
-        (reaching.tcp_failure(ConnectionRefusedError(), ["10.0.0.1"]), "tcp", "10.0.0.1 refused", "port"),
-        (reaching.tcp_failure(TimeoutError("within 4 s"), ["a", "b"]), "tcp", "a, b does not answer", "firewall"),
-        (reaching.tcp_failure(OSError(errno.EHOSTUNREACH, "No route"), ["a"]), "tcp", "No route", "route"),
-        (reaching.tls_failure(TlsFailure("expired", "renew it", True)), "tls", "expired", "renew it"),
-        (reaching.tls_timed_out(TimeoutError("within 4 s")), "tls", "does not answer", "load balancer"),
-        (reaching.hung_up("api versions", is_authenticated=False), "api versions", "instead of", "SSL"),
-        (reaching.hung_up("request", is_authenticated=False), "sasl", "requires authentication", "SASL_SSL"),
-        (reaching.hung_up("request", is_authenticated=True), "sasl", "during authentication", "log"),
-        (reaching.hung_up("sasl", is_authenticated=True), "sasl", "during authentication", "log"),
-        (reaching.said_nothing("api versions", TimeoutError("4 s")), "api versions", "4 s", "load balancer"),
-        (reaching.said_nothing("sasl", TimeoutError("4 s")), "sasl", "4 s", "log"),
+        (failures.dns_failure(OSError(-2, "Name or service not known"), "h"), "dns", "'h': it cannot be", "/etc/hosts"),
+        (failures.dns_failure(TimeoutError("in 4 s"), "h"), "dns", "no name server answers (in 4 s)", "resolver"),
+        (failures.tcp_failure(ConnectionRefusedError(), ["10.0.0.1"]), "tcp", "10.0.0.1 refused", "port"),
+        (failures.tcp_failure(TimeoutError("within 4 s"), ["a", "b"]), "tcp", "a, b does not answer", "firewall"),
+        (failures.tcp_failure(OSError(errno.EHOSTUNREACH, "No route"), ["a"]), "tcp", "No route", "route"),
+        (failures.tls_failure(TlsFailure("expired", "renew it", True)), "tls", "expired", "renew it"),
+        (failures.tls_timed_out(TimeoutError("within 4 s")), "tls", "does not answer", "load balancer"),
+        (failures.hung_up("api versions", is_authenticated=False), "api versions", "instead of", "SSL"),
+        (failures.hung_up("request", is_authenticated=False), "sasl", "requires authentication", "SASL_SSL"),
+        (failures.hung_up("request", is_authenticated=True), "sasl", "during authentication", "log"),
+        (failures.hung_up("sasl", is_authenticated=True), "sasl", "during authentication", "log"),
+        (failures.said_nothing("api versions", TimeoutError("4 s")), "api versions", "4 s", "load balancer"),
+        (failures.said_nothing("sasl", TimeoutError("4 s")), "sasl", "4 s", "log"),
         (refused("the broker does not offer it here; it offers: PLAIN"), "sasl", PLAIN, "sasl.enabled.mechanisms"),
         (refused("the broker expects no authentication here"), "sasl", PLAIN, "SSL or PLAINTEXT"),
         (refused("the broker refused (Authentication failed)"), "sasl", PLAIN, "user name and password"),
@@ -126,12 +127,12 @@ def test_what_works_and_protects_less_than_it_could_is_a_warning() -> None:
         (refused("the broker expects no authentication here", "AWS_MSK_IAM"), "sasl", "AWS_MSK_IAM", "or PLAINTEXT"),
         (refused("the ticket has expired", "GSSAPI", "app/host@R", "run kinit"), "sasl",
          "GSSAPI as 'app/host@R': the ticket has expired", "run kinit"),
-        (reaching.too_slow(NO_ANSWER_OF_KDC, TimeoutError("within 4 s")), "sasl", "", "krb5.conf"),
-        (reaching.not_kafka(TlsExpected("speaks TLS")), "tls", "speaks TLS", "kafka.security.protocol to SSL"),
-        (reaching.not_kafka(ProtocolError("speaks HTTP")), "api versions", "speaks HTTP", "REST proxy"),
-        (reaching.no_token(TokenUnavailable(source="s", reason="401")), "sasl", "no token from s: 401", "secret"),
+        (failures.too_slow(NO_ANSWER_OF_KDC, TimeoutError("within 4 s")), "sasl", "", "krb5.conf"),
+        (failures.not_kafka(TlsExpected("speaks TLS")), "tls", "speaks TLS", "kafka.security.protocol to SSL"),
+        (failures.not_kafka(ProtocolError("speaks HTTP")), "api versions", "speaks HTTP", "REST proxy"),
+        (failures.no_token(TokenUnavailable(source="s", reason="401")), "sasl", "no token from s: 401", "secret"),
         (
-            reaching.no_token(TokenUnavailable(source="s", reason="r", mechanism="AWS_MSK_IAM", advice="set REGION")),
+            failures.no_token(TokenUnavailable(source="s", reason="r", mechanism="AWS_MSK_IAM", advice="set REGION")),
             "sasl", "no token from s: r", "from this host, set REGION",
         ),
     ],

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_sink.doctor import engine, interpreter, judging
+from kafka_sink.doctor import engine, findings, interpreter
+from kafka_sink.doctor.findings import MIN_ISR, STATE_TOPICS, UNCLEAN
 from kafka_sink.doctor.interpreter import Interpreter, interpreter_of, judged, this_interpreter
-from kafka_sink.doctor.judging import MIN_ISR, STATE_TOPICS, UNCLEAN
 from kafka_sink.doctor.report import Finding, Status
 from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.protocol.all_apis import APIS
@@ -59,36 +59,36 @@ ONE, TWO, LEADERLESS = partition(), partition(1), [partition(number, leader=-1) 
 
 def in_sync(replicas: int, in_sync: int, minimum: str, acks: str) -> Finding:
     said = topic(*(partition(number, replicas=replicas, in_sync=in_sync) for number in range(2)))
-    return judging.in_sync(said, {judging.MIN_ISR: minimum}, acks)
+    return findings.in_sync(said, {findings.MIN_ISR: minimum}, acks)
 
 
 def created(code: int) -> Finding:
     said = CreateTopicsResponse(0, code, "the broker's words" if code else None)
-    return judging.created(said, "t", NewTopic(replicas=9), SINK)
+    return findings.created(said, "t", NewTopic(replicas=9), SINK)
 
 
 def commit_topic(said: TopicMetadata, code: int | None = None) -> Finding:
     """`code`: of the attempt to create it."""
-    return judging.commit_topic(said, None if code is None else CreateTopicsResponse(0, code, None), SINK)
+    return findings.commit_topic(said, None if code is None else CreateTopicsResponse(0, code, None), SINK)
 
 
 @pytest.mark.parametrize(
     ("finding", "status", "found", "remedy"),
     [
-        (judging.cluster(MetadataResponse(0, "id", 1, BROKERS, ())), OK, "id; brokers 1, 2", ""),
-        (judging.cluster(MetadataResponse(0, None, 1, (), ())), FAILED, "no broker", "log"),
+        (findings.cluster(MetadataResponse(0, "id", 1, BROKERS, ())), OK, "id; brokers 1, 2", ""),
+        (findings.cluster(MetadataResponse(0, None, 1, (), ())), FAILED, "no broker", "log"),
         # A topic.
-        (judging.topic(topic(ONE, TWO), SINK), OK, "2 partitions", ""),
-        (judging.topic(topic(ONE, code=NO_LEADER), SINK), OK, "1 partition", ""),
-        (judging.topic(topic(code=NO_LEADER), SINK), FAILED, "LEADER_NOT_AVAILABLE (error 5)", "check again"),
-        (judging.topic(topic(code=UNKNOWN), SINK), FAILED, "no such topic", "-server b:9092 --create --topic t"),
-        (judging.topic(topic(code=TOPIC_DENIED), SINK), FAILED, "not allowed", "t WRITE (it implies DESCRIBE) for"),
-        (judging.topic(topic(code=INVALID_NAME), SINK), FAILED, "name", "topic option"),
+        (findings.topic(topic(ONE, TWO), SINK), OK, "2 partitions", ""),
+        (findings.topic(topic(ONE, code=NO_LEADER), SINK), OK, "1 partition", ""),
+        (findings.topic(topic(code=NO_LEADER), SINK), FAILED, "LEADER_NOT_AVAILABLE (error 5)", "check again"),
+        (findings.topic(topic(code=UNKNOWN), SINK), FAILED, "no such topic", "-server b:9092 --create --topic t"),
+        (findings.topic(topic(code=TOPIC_DENIED), SINK), FAILED, "not allowed", "t WRITE (it implies DESCRIBE) for"),
+        (findings.topic(topic(code=INVALID_NAME), SINK), FAILED, "name", "topic option"),
         # A topic that brokers may make.
-        (judging.missing("t", "false", SINK), FAILED, "there is no such topic", "--topic t), or set createTopics"),
-        (judging.missing("t", "true", SINK), WARNING, "the brokers create it for the write", "or set createTopics"),
-        (judging.missing("t", None, SINK), WARNING, "only if the brokers create topics automatically", "--create"),
-        (judging.missing("t", "false", SINK, option="deadLetterTopic"), FAILED, "there is no such topic",
+        (findings.missing("t", "false", SINK), FAILED, "there is no such topic", "--topic t), or set createTopics"),
+        (findings.missing("t", "true", SINK), WARNING, "the brokers create it for the write", "or set createTopics"),
+        (findings.missing("t", None, SINK), WARNING, "only if the brokers create topics automatically", "--create"),
+        (findings.missing("t", "false", SINK, option="deadLetterTopic"), FAILED, "there is no such topic",
          "correct the deadLetterTopic option, or create it (kafka-topics.sh"),
         # A topic that was to be made.
         (created(NONE), OK, "created", ""),
@@ -100,11 +100,11 @@ def commit_topic(said: TopicMetadata, code: int | None = None) -> Finding:
         (created(POLICY), FAILED, "the broker's words", "the cluster allows"),
         (created(BAD_FACTOR + 1), FAILED, "the broker's words", "--create --topic t"),
         # Leaders and replicas.
-        (judging.leaders(topic(partition(leader=0), partition(1, leader=2))), OK, "on 2 brokers", ""),
-        (judging.leaders(topic(*LEADERLESS)), FAILED, "partitions 0, 1, 2, 3, 4 and 4 more", "start the brokers"),
-        (judging.leaders(topic(LEADERLESS[3], ONE)), FAILED, "no leader for partition 3", "start the brokers"),
-        (judging.replication(topic(ONE, partition(1, replicas=2))), OK, "replication factor 2", ""),
-        (judging.replication(topic(ONE, partition(1, replicas=1))), WARNING, "partition 1 is", "to 3"),
+        (findings.leaders(topic(partition(leader=0), partition(1, leader=2))), OK, "on 2 brokers", ""),
+        (findings.leaders(topic(*LEADERLESS)), FAILED, "partitions 0, 1, 2, 3, 4 and 4 more", "start the brokers"),
+        (findings.leaders(topic(LEADERLESS[3], ONE)), FAILED, "no leader for partition 3", "start the brokers"),
+        (findings.replication(topic(ONE, partition(1, replicas=2))), OK, "replication factor 2", ""),
+        (findings.replication(topic(ONE, partition(1, replicas=1))), WARNING, "partition 1 is", "to 3"),
         (in_sync(3, 3, "2", "all"), OK, "3 in sync", ""),
         (in_sync(3, 2, "2", "all"), OK, "2 in sync", ""),
         (in_sync(3, 1, "2", "all"), FAILED, "2", "start the brokers"),
@@ -114,59 +114,59 @@ def commit_topic(said: TopicMetadata, code: int | None = None) -> Finding:
         (in_sync(2, 2, "3", "all"), FAILED, "3", "at most 1, or raise"),
         (in_sync(1, 1, "2", "all"), FAILED, "2", "at most 1, or raise"),
         (in_sync(1, 1, "2", "0"), OK, "1 in sync", ""),
-        (judging.in_sync(topic(ONE, partition(1, in_sync=1)), {judging.MIN_ISR: "2"}, "all"), FAILED,
+        (findings.in_sync(topic(ONE, partition(1, in_sync=1)), {findings.MIN_ISR: "2"}, "all"), FAILED,
          "partition 1 (1 to 3 in sync)", "start"),
         # A topic's settings.
-        (judging.settings(TopicConfigs("t", 0, {"b": "1", "a": "2"}), SINK), OK, "known", ""),
-        (judging.settings(TopicConfigs("t", TOPIC_DENIED, {}), SINK), SKIPPED, "TOPIC_AUTHORIZATION_FAILED",
+        (findings.settings(TopicConfigs("t", 0, {"b": "1", "a": "2"}), SINK), OK, "known", ""),
+        (findings.settings(TopicConfigs("t", TOPIC_DENIED, {}), SINK), SKIPPED, "TOPIC_AUTHORIZATION_FAILED",
          "TOPIC t DESCRIBE_CONFIGS"),
-        (judging.unclean({judging.UNCLEAN: "false"}), OK, "=false", ""),
-        (judging.unclean({}), OK, "unknown", ""),
-        (judging.unclean({judging.UNCLEAN: "true"}), WARNING, "=true", "false"),
-        (judging.message_size({judging.MAX_MESSAGE: str(2**20)}, CLIENT), OK, "1048576", ""),
-        (judging.message_size({judging.MAX_MESSAGE: "1048575"}, CLIENT), WARNING, "1048575",
+        (findings.unclean({findings.UNCLEAN: "false"}), OK, "=false", ""),
+        (findings.unclean({}), OK, "unknown", ""),
+        (findings.unclean({findings.UNCLEAN: "true"}), WARNING, "=true", "false"),
+        (findings.message_size({findings.MAX_MESSAGE: str(2**20)}, CLIENT), OK, "1048576", ""),
+        (findings.message_size({findings.MAX_MESSAGE: "1048575"}, CLIENT), WARNING, "1048575",
          "kafka.max.request.size to 1048575"),
-        (judging.message_size({judging.MAX_MESSAGE: "600000"}, CLIENT), WARNING, "600000",
+        (findings.message_size({findings.MAX_MESSAGE: "600000"}, CLIENT), WARNING, "600000",
          "max.message.bytes of the topic to 1048576"),
-        (judging.message_size({judging.MAX_MESSAGE: "600000"}, SMALL), WARNING, "kafka.batch.size", "at most 600000"),
-        (judging.message_size({}, SMALL), OK, "unknown", ""),
-        (judging.timestamps({}), OK, "CreateTime", ""),
-        (judging.timestamps({judging.TIMESTAMP_TYPE: "LogAppendTime"}), WARNING, "`timestamp` column", ""),
-        (judging.timestamps({judging.BEFORE: str(2**63 - 1), judging.AFTER: "3600000"}), OK, "3600000 ms ahead", ""),
-        (judging.timestamps({judging.BEFORE: "86400000"}), WARNING, "86400000", ""),
-        (judging.acks(config(kafka_acks="all").producer), OK, "all", ""),
-        (judging.acks(config(kafka_acks="1").producer), WARNING, "1", ""),
-        (judging.acks(config(kafka_acks="0").producer), WARNING, "0", ""),
+        (findings.message_size({findings.MAX_MESSAGE: "600000"}, SMALL), WARNING, "kafka.batch.size", "at most 600000"),
+        (findings.message_size({}, SMALL), OK, "unknown", ""),
+        (findings.timestamps({}), OK, "CreateTime", ""),
+        (findings.timestamps({findings.TIMESTAMP_TYPE: "LogAppendTime"}), WARNING, "`timestamp` column", ""),
+        (findings.timestamps({findings.BEFORE: str(2**63 - 1), findings.AFTER: "3600000"}), OK, "3600000 ms ahead", ""),
+        (findings.timestamps({findings.BEFORE: "86400000"}), WARNING, "86400000", ""),
+        (findings.acks(config(kafka_acks="all").producer), OK, "all", ""),
+        (findings.acks(config(kafka_acks="1").producer), WARNING, "1", ""),
+        (findings.acks(config(kafka_acks="0").producer), WARNING, "0", ""),
         # Permissions, producer ids, groups.
-        (judging.may(AclOperation.WRITE, topic(allowed=WRITE | DESCRIBE), CLIENT), OK, "", ""),
-        (judging.may(AclOperation.WRITE, topic(allowed=READ | DESCRIBE), CLIENT), FAILED, "",
+        (findings.may(AclOperation.WRITE, topic(allowed=WRITE | DESCRIBE), CLIENT), OK, "", ""),
+        (findings.may(AclOperation.WRITE, topic(allowed=READ | DESCRIBE), CLIENT), FAILED, "",
          "TOPIC t WRITE for principal User:ANONYMOUS"),
-        (judging.may(AclOperation.WRITE, topic(allowed=0), CLIENT), FAILED, "", "TOPIC t WRITE for principal"),
-        (judging.may(AclOperation.WRITE, topic(), CLIENT), SKIPPED, "", ""),
-        (judging.producer_id(NONE, "t", SINK), OK, "", ""),
-        (judging.producer_id(CLUSTER_DENIED, "t", SINK), FAILED, "", "IDEMPOTENT_WRITE"),
-        (judging.producer_id(LOADING, "t", SINK), FAILED, "", "controller"),
-        (judging.transactional_id(NO_MAPPING, "p", SINK), OK, "", ""),
-        (judging.transactional_id(ID_DENIED, "p", SINK), FAILED, "", "TRANSACTIONAL_ID p WRITE (prefixed) for"),
-        (judging.transactional_id(LOADING, "p", SINK), FAILED, "", "__transaction_state"),
-        (judging.group(NONE, READ, "p", SINK), OK, "", ""),
-        (judging.group(NONE, DESCRIBE, "p", SINK), FAILED, "", "GROUP p READ (prefixed) for"),
-        (judging.group(NONE, NOT_REPORTED, "p", SINK), SKIPPED, "", ""),
-        (judging.group(GROUP_DENIED, NOT_REPORTED, "p", SINK), FAILED, "", "GROUP p READ (prefixed) for"),
-        (judging.group(LOADING, NOT_REPORTED, "p", SINK), FAILED, "", "__consumer_offsets"),
+        (findings.may(AclOperation.WRITE, topic(allowed=0), CLIENT), FAILED, "", "TOPIC t WRITE for principal"),
+        (findings.may(AclOperation.WRITE, topic(), CLIENT), SKIPPED, "", ""),
+        (findings.producer_id(NONE, "t", SINK), OK, "", ""),
+        (findings.producer_id(CLUSTER_DENIED, "t", SINK), FAILED, "", "IDEMPOTENT_WRITE"),
+        (findings.producer_id(LOADING, "t", SINK), FAILED, "", "controller"),
+        (findings.transactional_id(NO_MAPPING, "p", SINK), OK, "", ""),
+        (findings.transactional_id(ID_DENIED, "p", SINK), FAILED, "", "TRANSACTIONAL_ID p WRITE (prefixed) for"),
+        (findings.transactional_id(LOADING, "p", SINK), FAILED, "", "__transaction_state"),
+        (findings.group(NONE, READ, "p", SINK), OK, "", ""),
+        (findings.group(NONE, DESCRIBE, "p", SINK), FAILED, "", "GROUP p READ (prefixed) for"),
+        (findings.group(NONE, NOT_REPORTED, "p", SINK), SKIPPED, "", ""),
+        (findings.group(GROUP_DENIED, NOT_REPORTED, "p", SINK), FAILED, "", "GROUP p READ (prefixed) for"),
+        (findings.group(LOADING, NOT_REPORTED, "p", SINK), FAILED, "", "__consumer_offsets"),
         # The group of a stream's progress: never more than a warning.
-        (judging.progress_group(0, READ, "g", CLIENT), OK, "GROUP g READ", ""),
-        (judging.progress_group(0, NOT_REPORTED, "g", CLIENT), SKIPPED, "permissions", ""),
-        (judging.progress_group(0, DESCRIBE, "g", CLIENT), WARNING, "reads even so", "ACL GROUP g READ for"),
-        (judging.progress_group(GROUP_DENIED, NOT_REPORTED, "g", CLIENT), WARNING, "reads even so", "ACL GROUP g READ"),
-        (judging.progress_group(LOADING, NOT_REPORTED, "g", CLIENT), WARNING, "LOAD_IN_PROGRESS", "__consumer_offsets"),
+        (findings.progress_group(0, READ, "g", CLIENT), OK, "GROUP g READ", ""),
+        (findings.progress_group(0, NOT_REPORTED, "g", CLIENT), SKIPPED, "permissions", ""),
+        (findings.progress_group(0, DESCRIBE, "g", CLIENT), WARNING, "reads even so", "ACL GROUP g READ for"),
+        (findings.progress_group(GROUP_DENIED, NOT_REPORTED, "g", CLIENT), WARNING, "reads even so", "ACL GROUP g READ"),
+        (findings.progress_group(LOADING, NOT_REPORTED, "g", CLIENT), WARNING, "LOAD_IN_PROGRESS", "__consumer_offsets"),
         # A dead letter topic.
-        (judging.dead_letter_topic(topic(ONE, allowed=WRITE), AT_LEAST_ONCE), OK, "1 partition", ""),
-        (judging.dead_letter_topic(topic(ONE, allowed=WRITE), ONCE), FAILED, "", "TOPIC t READ"),
-        (judging.dead_letter_topic(topic(ONE, allowed=WRITE | READ), ONCE), OK, "1 partition", ""),
-        (judging.dead_letter_topic(topic(ONE, allowed=READ), ONCE), FAILED, "", "TOPIC t WRITE"),
-        (judging.dead_letter_topic(topic(code=INVALID_NAME), ONCE), FAILED, "name", "the deadLetterTopic option"),
-        (judging.dead_letter_topic(topic(code=TOPIC_DENIED), ONCE), FAILED, "see", "TOPIC t WRITE"),
+        (findings.dead_letter_topic(topic(ONE, allowed=WRITE), AT_LEAST_ONCE), OK, "1 partition", ""),
+        (findings.dead_letter_topic(topic(ONE, allowed=WRITE), ONCE), FAILED, "", "TOPIC t READ"),
+        (findings.dead_letter_topic(topic(ONE, allowed=WRITE | READ), ONCE), OK, "1 partition", ""),
+        (findings.dead_letter_topic(topic(ONE, allowed=READ), ONCE), FAILED, "", "TOPIC t WRITE"),
+        (findings.dead_letter_topic(topic(code=INVALID_NAME), ONCE), FAILED, "name", "the deadLetterTopic option"),
+        (findings.dead_letter_topic(topic(code=TOPIC_DENIED), ONCE), FAILED, "see", "TOPIC t WRITE"),
         # The commit topic.
         (commit_topic(topic(ONE, TWO, allowed=READ)), OK, "TOPIC t READ", ""),
         (commit_topic(topic(ONE, TWO, allowed=0)), FAILED, "", "TOPIC t READ"),
@@ -178,9 +178,9 @@ def commit_topic(said: TopicMetadata, code: int | None = None) -> Finding:
         (commit_topic(topic(code=INVALID_NAME)), FAILED, "name", "correct the commitTopic option"),
         (commit_topic(topic(code=LOADING)), FAILED, "does not describe it", "check again"),
         # Transactions.
-        (judging.ceiling("900000", 900_000), OK, "900000", ""),
-        (judging.ceiling("899999", 900_000), FAILED, "", "at most 899999"),
-        (judging.ceiling(None, 900_000), SKIPPED, "CLUSTER DESCRIBE_CONFIGS", ""),
+        (findings.ceiling("900000", 900_000), OK, "900000", ""),
+        (findings.ceiling("899999", 900_000), FAILED, "", "at most 899999"),
+        (findings.ceiling(None, 900_000), SKIPPED, "CLUSTER DESCRIBE_CONFIGS", ""),
     ],
 )  # fmt: skip
 def test_a_finding_has_its_status_and_its_remedy(finding: Finding, status: Status, found: str, remedy: str) -> None:
@@ -191,7 +191,7 @@ def test_a_finding_has_its_status_and_its_remedy(finding: Finding, status: Statu
 
 
 def test_what_does_not_help_is_not_advised() -> None:
-    assert "createTopics" not in judging.missing("t", "false", SINK, option="deadLetterTopic").remedy
+    assert "createTopics" not in findings.missing("t", "false", SINK, option="deadLetterTopic").remedy
     remedies = [commit_topic(topic(code=code)).remedy for code in (NO_LEADER, INVALID_NAME, LOADING)]
     assert not [remedy for remedy in remedies if "--alter" in remedy]
 
@@ -200,7 +200,7 @@ def test_a_secret_among_the_settings_is_shown_by_neither_side() -> None:
     wanted = NewTopic(settings=(("retention.ms", "password=hunter2"),))
     said = CreateTopicsResponse(0, BAD_CONFIG, "Invalid value password=hunter2 for configuration retention.ms")
     for answer in (said, CreateTopicsResponse(0, 0, None)):
-        finding = judging.created(answer, "t", wanted, SINK)
+        finding = findings.created(answer, "t", wanted, SINK)
         assert "hunter2" not in finding.found and "retention.ms=password=***" in finding.found
     assert "hunter2" not in repr(wanted)
 
@@ -217,7 +217,7 @@ def test_how_long_brokers_remember_what_is_committed() -> None:
         (None, WEEK_MS, SKIPPED, "CLUSTER DESCRIBE_CONFIGS"),
         (WEEK_MINUTES, None, SKIPPED, "CLUSTER DESCRIBE_CONFIGS"),
     ):
-        finding = judging.retention(offsets_minutes, ids_ms, 900_000)
+        finding = findings.retention(offsets_minutes, ids_ms, 900_000)
         assert finding.status is status
         assert words in finding.found + finding.remedy
 
@@ -241,7 +241,7 @@ def test_topics_of_state() -> None:
         offsets, transactions = STATE_TOPICS
         topics = [state_topic(offsets), state_topic(transactions, replicas, code)]
         configs = [TopicConfigs(offsets, 0, SAFE), TopicConfigs(transactions, config_code, values)]
-        finding = judging.state_topics(topics, configs, CONFIG)
+        finding = findings.state_topics(topics, configs, CONFIG)
         assert (finding.status, found in finding.found) == (status, True), finding
         if status is SKIPPED:
             assert "DESCRIBE_CONFIGS" in finding.remedy

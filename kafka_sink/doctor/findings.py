@@ -54,19 +54,18 @@ STATE_SETTINGS = (MIN_ISR, UNCLEAN)
 # Kafka's value for "no limit" of timestamps, and its default limit for future timestamps (4.0, KIP-1030).
 UNBOUNDED_MS = 2**63 - 1
 DEFAULT_AFTER_MS = 3_600_000
+# A step that is delayed for longer than this looks stuck.
+LONG_THROTTLE_MS = 60_000
 # Partitions named in one finding. Kafka's own tools list all of them.
 MOST_SHOWN = 5
 
 
-def named(code: int) -> str:
+def _named(code: int) -> str:
     return f"{error_name(code)} (error {code})"
 
 
-def acl_remedy(acl: str, config: ClientConfig) -> str:
+def _acl_remedy(acl: str, config: ClientConfig) -> str:
     return f"add the ACL {acl} for {named_principal(config.security.principal)}"
-
-
-# --- the cluster ------------------------------------------------------------------------------------------------------
 
 
 def cluster(response: MetadataResponse) -> Finding:
@@ -76,6 +75,16 @@ def cluster(response: MetadataResponse) -> Finding:
         )
     brokers = ", ".join(f"{each.node_id}" for each in sorted(response.brokers, key=lambda each: each.node_id))
     return ok(f"{response.cluster_id or 'without an id'}; brokers {brokers}")
+
+
+def throttled(throttle_time_ms: int, client: ClientConfig) -> Finding:
+    """Judge the longest throttle (KIP-219) in a broker's answers to a few small requests."""
+    found = f"it throttles this client for {throttle_time_ms / 1_000:,.0f} s, after a few small requests"
+    remedy = (
+        f"raise the quota of the user or of client id {client.client_id!r} (producer_byte_rate, consumer_byte_rate, "
+        "request_percentage); if no quota explains the time, check what answers at this address"
+    )
+    return failed(found, remedy) if throttle_time_ms >= LONG_THROTTLE_MS else warning(found, remedy)
 
 
 # --- the topic --------------------------------------------------------------------------------------------------------
@@ -89,18 +98,22 @@ def topic(said: TopicMetadata, config: SinkConfig, *, option: str = "topic") -> 
             return ok(f"{count} partition{'s' if count != 1 else ''}")
         case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return missing(said.name, "false", config, option=option)
-        case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            acl = f"TOPIC {said.name} WRITE (it implies DESCRIBE)"
-            return failed(
-                "not allowed to see it, whether it exists or not (TOPIC_AUTHORIZATION_FAILED)",
-                acl_remedy(acl, config.producer),
-            )
         case ErrorCode.INVALID_TOPIC_EXCEPTION:
             return failed("no topic can have this name", f"correct the {option} option")
-        case code:
-            return failed(
-                f"the cluster does not describe it: {named(code)}", "look at the brokers' logs, then check again"
-            )
+        case _:
+            return not_described(said, AclOperation.WRITE, config.producer)
+
+
+def not_described(said: TopicMetadata, operation: AclOperation, client: ClientConfig) -> Finding:
+    """Judge an error code instead of a topic's metadata. `operation` is what the topic is for."""
+    if said.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return failed(
+            "not allowed to see it, whether it exists or not (TOPIC_AUTHORIZATION_FAILED)",
+            _acl_remedy(f"TOPIC {said.name} {operation.name} (it implies DESCRIBE)", client),
+        )
+    return failed(
+        f"the cluster does not describe it: {_named(said.error_code)}", "look at the brokers' logs, then check again"
+    )
 
 
 def missing(name: str, auto_create: str | None, config: SinkConfig, *, option: str = "topic") -> Finding:
@@ -136,7 +149,7 @@ def created(said: CreateTopicsResponse, name: str, wanted: NewTopic, config: Sin
     create = f"create it ({topics_command(config.producer, {'--create': None, '--topic': name})})"
     match said.error_code:
         case ErrorCode.TOPIC_AUTHORIZATION_FAILED | ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-            remedy = f"{create}, or {acl_remedy(f'TOPIC {name} CREATE', config.producer)}"
+            remedy = f"{create}, or {_acl_remedy(f'TOPIC {name} CREATE', config.producer)}"
         case ErrorCode.UNSUPPORTED_VERSION:
             remedy = (
                 f"{create}, or name both counts, which Kafka before 2.4 needs: createTopics=partitions=12,replicas=3"
@@ -151,12 +164,12 @@ def created(said: CreateTopicsResponse, name: str, wanted: NewTopic, config: Sin
             remedy = f"{create}, or correct the setting that the broker refuses"
     asked = "" if wanted == NewTopic() else f" with {wanted.shown}"
     # The broker's message quotes the refused setting, so it is shown only if no setting is redacted.
-    why = _with_message(said) if wanted.shown == str(wanted) else named(said.error_code)
+    why = _with_message(said) if wanted.shown == str(wanted) else _named(said.error_code)
     return failed(f"there is no such topic, and it was not created{asked}: {why}", remedy)
 
 
 def _with_message(said: CreateTopicsResponse) -> str:
-    return named(said.error_code) + (f": {said.error_message.rstrip('.')}" if said.error_message else "")
+    return _named(said.error_code) + (f": {said.error_message.rstrip('.')}" if said.error_message else "")
 
 
 def leaders(said: TopicMetadata) -> Finding:
@@ -188,9 +201,9 @@ def settings(said: TopicConfigs, config: SinkConfig) -> Finding:
     if said.error_code == ErrorCode.NONE:
         return ok("known")
     return skipped(
-        f"the cluster does not show them: {named(said.error_code)}",
+        f"the cluster does not show them: {_named(said.error_code)}",
         f"nothing, a write does not need them; to check them, "
-        f"{acl_remedy(f'TOPIC {said.topic} DESCRIBE_CONFIGS', config.producer)}",
+        f"{_acl_remedy(f'TOPIC {said.topic} DESCRIBE_CONFIGS', config.producer)}",
     )
 
 
@@ -304,14 +317,21 @@ def dead_letter_topic(said: TopicMetadata, config: SinkConfig) -> Finding:
 
 
 def may(operation: AclOperation, said: TopicMetadata, client: ClientConfig) -> Finding:
-    acl = f"TOPIC {said.name} {operation.name}"
-    match allows(said.authorized_operations, operation):
+    return _permission(said.authorized_operations, operation, f"TOPIC {said.name} {operation.name}", client)
+
+
+def _permission(authorized_operations: int, operation: AclOperation, acl: str, client: ClientConfig) -> Finding:
+    match allows(authorized_operations, operation):
         case None:
             return skipped("the broker does not list the permissions")
         case True:
             return ok(acl)
         case _:
-            return failed(f"not allowed: {acl}", acl_remedy(acl, client))
+            return _denied(acl, client)
+
+
+def _denied(acl: str, client: ClientConfig) -> Finding:
+    return failed(f"not allowed: {acl}", _acl_remedy(acl, client))
 
 
 def producer_id(code: int, name: str, config: SinkConfig) -> Finding:
@@ -319,10 +339,13 @@ def producer_id(code: int, name: str, config: SinkConfig) -> Finding:
     if code == ErrorCode.NONE:
         return ok("received: idempotent writes are allowed")
     if code in (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
-        remedy = f"{acl_remedy(f'TOPIC {name} WRITE', config.producer)}, or CLUSTER IDEMPOTENT_WRITE"
+        remedy = f"{_acl_remedy(f'TOPIC {name} WRITE', config.producer)}, or CLUSTER IDEMPOTENT_WRITE"
     else:
         remedy = "look at the log of the controller, which assigns the ids"
-    return failed(f"no producer id for idempotent writes: {named(code)}", remedy)
+    return failed(f"no producer id for idempotent writes: {_named(code)}", remedy)
+
+
+# --- exactly-once, and the group of a read ----------------------------------------------------------------------------
 
 
 def transactional_id(code: int, prefix: str, config: SinkConfig) -> Finding:
@@ -335,7 +358,7 @@ def transactional_id(code: int, prefix: str, config: SinkConfig) -> Finding:
         case ErrorCode.INVALID_PRODUCER_ID_MAPPING | ErrorCode.NONE:
             return ok(acl)
         case ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            return failed(f"not allowed: {acl}", acl_remedy(acl, config.producer))
+            return _denied(acl, config.producer)
         case _:
             return _no_coordinator(code, "__transaction_state")
 
@@ -355,21 +378,15 @@ def progress_group(code: int, authorized_operations: int, group_id: str, config:
 
 def _group_read(code: int, authorized_operations: int, acl: str, config: ClientConfig) -> Finding:
     if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
-        return failed(f"not allowed: {acl}", acl_remedy(acl, config))
+        return _denied(acl, config)
     if code != ErrorCode.NONE:
         return _no_coordinator(code, "__consumer_offsets")
-    match allows(authorized_operations, AclOperation.READ):
-        case None:
-            return skipped("the broker does not list the permissions")
-        case True:
-            return ok(acl)
-        case _:
-            return failed(f"not allowed: {acl}", acl_remedy(acl, config))
+    return _permission(authorized_operations, AclOperation.READ, acl, config)
 
 
 def _no_coordinator(code: int, internal_topic: str) -> Finding:
     return failed(
-        f"no definite answer from the coordinator: {named(code)}",
+        f"no definite answer from the coordinator: {_named(code)}",
         f"check that every partition of {internal_topic} has a leader and enough replicas in sync",
     )
 
@@ -378,7 +395,7 @@ def commit_topic(said: TopicMetadata, made: CreateTopicsResponse | None, config:
     """Judge the commit topic. `made` is the answer to a validate-only creation of a missing topic, else None."""
     name = said.name
     if said.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        return failed("not allowed to see it", acl_remedy(f"TOPIC {name} READ", config.producer))
+        return failed("not allowed to see it", _acl_remedy(f"TOPIC {name} READ", config.producer))
     if made is None and (found := topic(said, config, option="commitTopic")).status is not Status.OK:
         return found
     if made is None and len(said.partitions) < COMMIT_TOPIC_PARTITIONS:
@@ -393,7 +410,7 @@ def commit_topic(said: TopicMetadata, made: CreateTopicsResponse | None, config:
     return failed(
         f"missing, and the sink may not create it: {_with_message(made)}",
         f"create it ({commit_topic_command('--create', name, config.producer)}), or "
-        f"{acl_remedy(f'TOPIC {name} CREATE', config.producer)}",
+        f"{_acl_remedy(f'TOPIC {name} CREATE', config.producer)}",
     )
 
 
@@ -448,7 +465,7 @@ def state_topics(topics: Sequence[TopicMetadata], configs: Sequence[TopicConfigs
             shown.append(f"{each.name} is not created yet")
             continue
         if each.error_code != ErrorCode.NONE or not each.partitions:
-            unseen.append(f"{each.name} ({named(each.error_code)})")
+            unseen.append(f"{each.name} ({_named(each.error_code)})")
             continue
         factor = min(len(partition.replica_nodes) for partition in each.partitions)
         weak += [f"{each.name} has one replica"] * (factor < 2)
@@ -469,20 +486,6 @@ def state_topics(topics: Sequence[TopicMetadata], configs: Sequence[TopicConfigs
         acl = f"TOPIC {' and '.join(STATE_TOPICS)} DESCRIBE and DESCRIBE_CONFIGS"
         return skipped(
             f"the cluster does not show {', '.join(unseen)}",
-            f"nothing, a write does not need them; to check them, {acl_remedy(acl, config.producer)}",
+            f"nothing, a write does not need them; to check them, {_acl_remedy(acl, config.producer)}",
         )
     return ok("; ".join(shown))
-
-
-# A step that is delayed for longer than this looks stuck.
-LONG_THROTTLE_MS = 60_000
-
-
-def throttled(throttle_time_ms: int, client: ClientConfig) -> Finding:
-    """Judge the longest throttle (KIP-219) in a broker's answers to a few small requests."""
-    found = f"it throttles this client for {throttle_time_ms / 1_000:,.0f} s, after a few small requests"
-    remedy = (
-        f"raise the quota of the user or of client id {client.client_id!r} (producer_byte_rate, consumer_byte_rate, "
-        "request_percentage); if no quota explains the time, check what answers at this address"
-    )
-    return failed(found, remedy) if throttle_time_ms >= LONG_THROTTLE_MS else warning(found, remedy)
