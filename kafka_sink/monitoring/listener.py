@@ -11,7 +11,7 @@ task ends. They are counted by the run and number of their micro-batch. A micro-
 to another run, so it is counted once. Spark drops the counts of failed tasks, so their retries are in no sum.
 
 Writes and batch reads in foreachBatch count for the micro-batch that runs them. With Spark Connect there are no
-accumulators: use receipts (monitoring/listener.py), which do not say what was read.
+accumulators: use `ReceiptTotals`.
 
 Source: StreamExecution.scala sets a run's job group and a micro-batch's number as local properties; ProgressReporter
 posts QueryProgressEvent after the commit log.
@@ -22,10 +22,10 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Protocol, Self, TextIO, TypeVar
+from typing import Protocol, TextIO, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -49,6 +49,7 @@ from kafka_sink.kafka.statistics import ReadStatistics, WriteStatistics
 from kafka_sink.monitoring.micro_batch import (
     Attentive,
     BadRows,
+    Counts,
     MicroBatch,
     Read,
     ReadTotals,
@@ -65,113 +66,12 @@ from kafka_sink.verification import receipt_file
 log = logging.getLogger(__name__)
 
 
-class Source(Protocol):
-    """Spark's SourceProgress."""
-
-    @property
-    def startOffset(self) -> str: ...
-
-    @property
-    def endOffset(self) -> str: ...
-
-    @property
-    def latestOffset(self) -> str: ...
-
-
-# --- broken logs ------------------------------------------------------------------------------------------------------
-# Partitions whose log did not go on where a stream had read, from Spark's progress.
-#
-# A micro-batch of a Kafka source ends at or after its start in each partition. It ends before it, or without the
-# partition, if the topic was deleted or created again, or if an unclean election truncated the log. Then records are
-# lost, and nobody knows how many. With `failOnDataLoss=true` the query fails. With `false` it goes on, and this is the
-# only trace outside the driver's log.
-#
-# Other sources have offsets in another form. Source: KafkaMicroBatchStream.planInputPartitions (reportDataLoss).
-
-
-def broken_logs_of(sources: Iterable[Source]) -> dict[str, int]:
-    """Return the number of such partitions by the source's number in the query, without the sources that are not Kafka
-    or have no start yet."""
-    found = {str(number): _broken_logs(source) for number, source in enumerate(sources)}
-    return {number: count for number, count in found.items() if count is not None}
-
-
-def _broken_logs(source: Source) -> int | None:
-    started, ended = kafka_offsets(source.startOffset), kafka_offsets(source.endOffset)
-    if started is None or ended is None:
-        return None
-    return sum(
-        ended.get(topic, {}).get(partition, -1) < offset
-        for topic, partitions in started.items()
-        for partition, offset in partitions.items()
-    )
-
-
-# --- lag --------------------------------------------------------------------------------------------------------------
-# The lag of a source when its micro-batch was planned, from Spark's progress.
-#
-# For each partition Spark's Kafka source reports the end offset of the micro-batch and the latest offset. Both are from
-# the time of planning. Records that arrive later count for the next micro-batch. Without `maxOffsetsPerTrigger` a
-# micro-batch reads all records, and the lag is 0.
-#
-# Other sources (files, rate) have offsets in another form, or report no latest offset. A Python source may report both
-# in this form (`reportLatestOffset`, Spark 4.2).
-#
-# Source: KafkaMicroBatchStream.reportLatestOffset, KafkaSourceOffset.
-
-
-def lag_of(sources: Iterable[Source]) -> dict[str, int]:
-    """Return the lag by the source's number in the query, without the sources that do not report it."""
-    found = {str(number): records_behind(source) for number, source in enumerate(sources)}
-    return {number: count for number, count in found.items() if count is not None}
-
-
-def records_behind(source: Source) -> int | None:
-    """Return the lag in offsets, or None if the source does not report it.
-
-    Offsets without a record (transaction markers, compacted records) count too.
-    """
-    behind = _behind(source)
-    return None if behind is None else sum(behind)
-
-
-def source_metrics(source: Source) -> dict[str, str]:
-    """Return what Spark's `format("kafka")` has in `metrics` of its progress, by the same keys and in the same form.
-
-    Spark up to 4.3 has no call by which a Python source could report it. Empty if the offsets are unknown.
-    """
-    behind = _behind(source)
-    if not behind:
-        return {}
-    found = {"avg": sum(behind) / len(behind), "max": max(behind), "min": min(behind)}
-    return {f"{name}OffsetsBehindLatest": str(value) for name, value in found.items()}
-
-
-def _behind(source: Source) -> list[int] | None:
-    """Return the lag of each partition."""
-    latest, ended = kafka_offsets(source.latestOffset), kafka_offsets(source.endOffset)
-    if latest is None or ended is None:
-        return None
-    return [
-        max(0, offset - ended.get(topic, {}).get(partition, offset))
-        for topic, partitions in latest.items()
-        for partition, offset in partitions.items()
-    ]
-
-
-# --- listener ---------------------------------------------------------------------------------------------------------
-
 # Spark keeps the same number of progress events of a query (spark.sql.streaming.numRecentProgressUpdates).
 KEPT_MICRO_BATCHES = 100
 
 
-class Counts(Protocol):
-    """The counts of a micro-batch."""
-
-    def plus(self, other: Self) -> Self: ...
-
-
 T = TypeVar("T", bound=Counts)
+F = TypeVar("F")
 
 
 class RecentParam(AccumulatorParam[Mapping[Run, T]]):
@@ -200,9 +100,8 @@ class StreamTally(Interceptor):
         self._written = spark.sparkContext.accumulator(nothing_written, RecentParam[Written]())
         self._read = spark.sparkContext.accumulator(nothing_read, RecentParam[Read]())
 
-    # Only the process that made the tally can call these two, not tasks.
-
     def written_in(self, run: Run) -> Written:
+        """Return the counts so far. As `read_in`, it is for the process that made the tally, not for tasks."""
         return self._written.value.get(run, Written())
 
     def read_in(self, run: Run) -> Read:
@@ -242,8 +141,85 @@ def _run_of(context: TaskContext | None) -> Run | None:
     return None if query_id is None or run_id is None or batch_id is None else Run(query_id, run_id, int(batch_id))
 
 
+# --- sources in Spark's progress --------------------------------------------------------------------------------------
+
+
+class Source(Protocol):
+    """Spark's SourceProgress."""
+
+    @property
+    def startOffset(self) -> str: ...
+
+    @property
+    def endOffset(self) -> str: ...
+
+    @property
+    def latestOffset(self) -> str: ...
+
+
+def by_source(sources: Iterable[Source], of: Callable[[Source], F | None]) -> dict[str, F]:
+    """Return what `of` finds, by the source's number in the query, without the sources of which it finds nothing.
+
+    Sources that are not Kafka (files, rate) have offsets in another form, or report no latest offset.
+    """
+    found = {str(number): of(source) for number, source in enumerate(sources)}
+    return {number: each for number, each in found.items() if each is not None}
+
+
+def offsets_behind(source: Source) -> list[int] | None:
+    """Return the lag of each partition when the micro-batch was planned, or None if the source does not report it.
+
+    It is the latest offset less the micro-batch's end. Records that arrive later count for the next micro-batch.
+    Without `maxOffsetsPerTrigger` a micro-batch reads all records, and the lag is 0. Offsets without a record
+    (transaction markers, compacted records) count too.
+
+    Source: KafkaMicroBatchStream.reportLatestOffset, KafkaSourceOffset.
+    """
+    latest, ended = kafka_offsets(source.latestOffset), kafka_offsets(source.endOffset)
+    if latest is None or ended is None:
+        return None
+    return [
+        max(0, offset - ended.get(topic, {}).get(partition, offset))
+        for topic, partitions in latest.items()
+        for partition, offset in partitions.items()
+    ]
+
+
+def source_metrics(source: Source) -> dict[str, str]:
+    """Return what Spark's `format("kafka")` has in `metrics` of its progress, by the same keys and in the same form.
+
+    Spark up to 4.3 has no call by which a Python source could report it. Empty if the offsets are unknown.
+    """
+    return _metrics(offsets_behind(source) or ())
+
+
+def _metrics(behind: Sequence[int]) -> dict[str, str]:
+    if not behind:
+        return {}
+    found = {"avg": sum(behind) / len(behind), "max": max(behind), "min": min(behind)}
+    return {f"{name}OffsetsBehindLatest": str(value) for name, value in found.items()}
+
+
+def broken_logs(source: Source) -> int | None:
+    """Return the number of partitions whose log ends before the micro-batch's start, or that are gone. None: the source
+    is not Kafka, or has no start yet.
+
+    The topic was deleted or created again, or an unclean election truncated the log. Records are lost, and nobody knows
+    how many. With `failOnDataLoss=true` the query fails. With `false` it goes on, and this is the only trace outside
+    the driver's log. Source: KafkaMicroBatchStream.planInputPartitions (reportDataLoss).
+    """
+    started, ended = kafka_offsets(source.startOffset), kafka_offsets(source.endOffset)
+    if started is None or ended is None:
+        return None
+    return sum(
+        ended.get(topic, {}).get(partition, -1) < offset
+        for topic, partitions in started.items()
+        for partition, offset in partitions.items()
+    )
+
+
 class Counted(Protocol):
-    """Counts of micro-batches: a `StreamTally`, or `monitoring.receipts.ReceiptTotals`."""
+    """Counts of micro-batches: a `StreamTally`, or a `ReceiptTotals`."""
 
     def written_in(self, run: Run) -> Written: ...
     def read_in(self, run: Run) -> Read: ...
@@ -252,6 +228,7 @@ class Counted(Protocol):
 def micro_batch_of(progress: StreamingQueryProgress, counted: Counted, *, ended_s: float) -> MicroBatch:
     """Join Spark's progress of a micro-batch, or of a trigger without new rows, with the counts of its tasks."""
     run = Run(str(progress.id), str(progress.runId), progress.batchId)
+    behind = by_source(progress.sources, offsets_behind)
     return MicroBatch(
         query=progress.name or str(progress.id),
         batch_id=progress.batchId,
@@ -261,10 +238,13 @@ def micro_batch_of(progress: StreamingQueryProgress, counted: Counted, *, ended_
         ended_s=ended_s,
         written=counted.written_in(run),
         read=counted.read_in(run),
-        lag=lag_of(progress.sources),
-        source_metrics={str(n): found for n, each in enumerate(progress.sources) if (found := source_metrics(each))},
-        broken_logs=broken_logs_of(progress.sources),
+        lag={source: sum(offsets) for source, offsets in behind.items()},
+        source_metrics={source: _metrics(offsets) for source, offsets in behind.items() if offsets},
+        broken_logs=by_source(progress.sources, broken_logs),
     )
+
+
+# --- the listener -----------------------------------------------------------------------------------------------------
 
 
 class ProgressLine(Attentive):
@@ -332,20 +312,18 @@ def _logged(watcher: Watcher | Attentive, what: str) -> Iterator[None]:
         log.warning("%s was not notified %s: %s", type(watcher).__name__, what, error)
 
 
-# --- receipts ---------------------------------------------------------------------------------------------------------
-# The acknowledged rows of a micro-batch from its receipt, for Spark Connect, which has no accumulators.
-#
-#     spark.streams.addListener(ProgressListener(ReceiptTotals("/data/receipts"), ...))
-#
-# The path is the write's `receiptsPath`, as this process can open it. The receipt exists before Spark reports the
-# micro-batch. It does not contain what was read, the throttling times, the reasons of bad rows, or which topic has dead
-# letters.
+# --- with Spark Connect, which has no accumulators --------------------------------------------------------------------
 
 NOTHING_KNOWN = Written(throttled_ms=None)
 
 
 class ReceiptTotals:
-    """A source of `ProgressListener`."""
+    """Counts acknowledged rows by the receipts of micro-batches: `ProgressListener(ReceiptTotals("/data/receipts"))`.
+
+    The path is the write's `receiptsPath`, as this process can open it. The receipt exists before Spark reports the
+    micro-batch. It does not contain what was read, the throttling times, the reasons of bad rows, or which topic has
+    dead letters.
+    """
 
     def __init__(self, receipts_path: str) -> None:
         self._receipts_path = receipts_path

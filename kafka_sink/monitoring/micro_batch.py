@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sized
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeAlias
+from functools import reduce
+from typing import NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.errors.quoting import quoted
 
-# --- a limit on names -------------------------------------------------------------------------------------------------
-# Limits the number of names (topics, queries, sinks) that are counted separately. The others are counted together.
-#
-# A stream may name a new topic in each row. Each name is a time series in Prometheus, and memory in the driver.
-
+# Names (topics, queries, sinks) that are counted separately; the others are OTHER. A stream may name a new topic in
+# each row, and each name is a time series in Prometheus and memory in the driver.
 MOST_NAMED = 100
 # This is not a valid topic name.
 OTHER = "(other)"
+# Topics named in one line.
+MOST_SHOWN = 8
 
 
-class Named(Sized, Container[str], Protocol):
-    """Names that have been counted."""
-
-
-def counted_as(name: str, known: Named) -> str:
+def counted_as(name: str, known: Collection[str]) -> str:
     """Return `name`, or OTHER if `name` is new and MOST_NAMED names are known."""
     return name if name in known or len(known) < MOST_NAMED else OTHER
 
@@ -42,10 +38,13 @@ class Names:
         return named
 
 
-# --- micro batch ------------------------------------------------------------------------------------------------------
+class Counts(Protocol):
+    """Counts that add up."""
 
-# Topics named in one line.
-MOST_SHOWN = 8
+    def plus(self, other: Self) -> Self: ...
+
+
+T = TypeVar("T", bound=Counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +69,6 @@ class Totals:
         )
 
 
-NOTHING = Totals(0, 0, 0)
-# By topic. Beyond `bounded.MOST_NAMED` topics, the others are counted together as `bounded.OTHER`.
 TotalsByTopic: TypeAlias = Mapping[str, Totals]
 
 
@@ -96,13 +93,11 @@ class Written:
 
     def plus(self, other: Written) -> Written:
         """Return the sum. An unknown `throttled_ms` counts as 0."""
-        topics, bad_rows = dict(self.topics), dict(self.bad_rows)
-        for topic, totals in other.topics.items():
-            named = counted_as(topic, topics)
-            topics[named] = topics.get(named, NOTHING).plus(totals)
+        bad_rows = dict(self.bad_rows)
         for kind, count in other.bad_rows.items():
             bad_rows[kind] = bad_rows.get(kind, 0) + count
-        return Written(topics, bad_rows, (self.throttled_ms or 0) + (other.throttled_ms or 0))
+        throttled_ms = (self.throttled_ms or 0) + (other.throttled_ms or 0)
+        return Written(_by_topic(self.topics, other.topics), bad_rows, throttled_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +116,6 @@ class ReadTotals:
         )
 
 
-NOTHING_READ = ReadTotals(0, 0)
-
-
 @dataclass(frozen=True, slots=True)
 class Read:
     """What one micro-batch's tasks have read, by topic. Empty if the source is another, or if it is unknown."""
@@ -131,19 +123,21 @@ class Read:
     topics: Mapping[str, ReadTotals] = field(default_factory=dict)
 
     def plus(self, other: Read) -> Read:
-        topics = dict(self.topics)
-        for topic, totals in other.topics.items():
-            named = counted_as(topic, topics)
-            topics[named] = topics.get(named, NOTHING_READ).plus(totals)
-        return Read(topics)
+        return Read(_by_topic(self.topics, other.topics))
 
     @property
     def total(self) -> ReadTotals:
         """The totals over all topics."""
-        total = NOTHING_READ
-        for topic in self.topics.values():
-            total = total.plus(topic)
-        return total
+        return reduce(ReadTotals.plus, self.topics.values(), ReadTotals(0, 0))
+
+
+def _by_topic(topics: Mapping[str, T], others: Mapping[str, T]) -> dict[str, T]:
+    """Return the sums by topic, of at most MOST_NAMED topics and OTHER."""
+    added = dict(topics)
+    for topic, totals in others.items():
+        named = counted_as(topic, added)
+        added[named] = added[named].plus(totals) if named in added else totals
+    return added
 
 
 class Run(NamedTuple):
@@ -166,9 +160,8 @@ class MicroBatch:
     - `read`: what tasks have read by `format("pykafka")`. Other sources count in `input_row_count` only.
     - `lag`: records that a source had and the micro-batch did not read, by the source's number in the query. Sources
       that do not report it are absent.
-    - `source_metrics`: `avgOffsetsBehindLatest` and the like of each source; see `lag.source_metrics`
-    - `broken_logs`: partitions whose log did not go on where the query had read, by the source's number; see
-      `broken_logs.py`
+    - `source_metrics`: `avgOffsetsBehindLatest` and the like of each source; see `listener.source_metrics`
+    - `broken_logs`: partitions whose log did not go on where the query had read, by the source's number
     """
 
     query: str
@@ -196,10 +189,7 @@ class MicroBatch:
     @property
     def total(self) -> Totals:
         """The totals over all topics."""
-        total = NOTHING
-        for topic in self.topics.values():
-            total = total.plus(topic)
-        return total
+        return reduce(Totals.plus, self.topics.values(), Totals(0, 0, 0))
 
     @property
     def rows_per_s(self) -> float:

@@ -4,7 +4,7 @@
     Prometheus(pushgateway="gateway:9091", job="orders")
     Prometheus(registry=registry)                     # the application's registry, which it already serves
 
-Needs the extra `prometheus`. `conf/grafana.json` is a dashboard of these metrics. At most `bounded.MOST_NAMED` queries,
+Needs the extra `prometheus`. `conf/grafana.json` is a dashboard of these metrics. At most `MOST_NAMED` queries,
 topics, and sinks with open transactions have their own series.
 """
 

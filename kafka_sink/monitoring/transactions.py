@@ -55,7 +55,7 @@ class OpenOfSink:
 class OpenTransactions:
     """The open transactions of sinks whose name begins with `prefix`.
 
-    `by_sink` has the sinks with open transactions. Beyond `bounded.MOST_NAMED` sinks, the others are counted together.
+    `by_sink` has the sinks with open transactions. Beyond `MOST_NAMED` sinks, the others are counted together.
     `seen_s` is the time of the brokers' answer in seconds since 1970.
     """
 

@@ -25,9 +25,9 @@ from kafka_sink.monitoring.listener import (
     ReceiptTotals,
     RecentParam,
     StreamTally,
-    broken_logs_of,
-    lag_of,
-    records_behind,
+    broken_logs,
+    by_source,
+    offsets_behind,
     source_metrics,
 )
 from kafka_sink.monitoring.micro_batch import (
@@ -305,9 +305,9 @@ def test_a_kafka_source_is_behind_by_its_offsets() -> None:
         # A topic that was made again has fewer; a partition that is new has none that it ended at.
         ('{"t":{"0":5}}', '{"t":{"0":2,"1":9}}', 0),
     ):  # fmt: skip
-        assert records_behind(source(ended, latest)) == behind
         # Sources are named by their place in the query.
-        assert lag_of([source('{"logOffset":3}', "null"), source(ended, latest)]) == {"1": behind}
+        found = by_source([source('{"logOffset":3}', "null"), source(ended, latest)], offsets_behind)
+        assert {number: sum(offsets) for number, offsets in found.items()} == {"1": behind}
 
 
 def test_metrics_have_the_keys_and_the_form_of_sparks_own_source() -> None:
@@ -328,7 +328,7 @@ def test_a_log_is_broken_if_it_ends_before_it_begins() -> None:
         ('{"t":{"0":5}}', '{"t":{"0":5,"1":9},"u":{"0":1}}', {"0": 0}),  # new
         ("null", '{"t":{"0":5}}', {}), ("18", "3", {}), ('{"logOffset":3}', '{"logOffset":2}', {}),
     ):  # fmt: skip
-        assert broken_logs_of([SimpleNamespace(startOffset=started, endOffset=ended)]) == broken
+        assert by_source([SimpleNamespace(startOffset=started, endOffset=ended)], broken_logs) == broken
 
 
 def test_a_bar_shows_rows_of_how_many_and_megabytes_and_a_task_has_none() -> None:
