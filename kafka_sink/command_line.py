@@ -116,6 +116,14 @@ def tell_json(document: object) -> None:
     print(json_line(document), flush=True)
 
 
+def answer(as_json: bool, document: object, *lines: str) -> None:
+    """Print the document with --json, else the lines."""
+    if as_json:
+        tell_json(document)
+    else:
+        tell(*lines)
+
+
 def terminal_width() -> int | None:
     """Return the width of stdout, or None if it is not a terminal: files and programs get whole lines."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

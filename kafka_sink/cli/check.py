@@ -29,7 +29,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kafka_sink.command_line import add_json, add_options, options_of, parser_of, say, tell, tell_json, terminal_width
+from kafka_sink.command_line import add_json, add_options, answer, options_of, parser_of, say, terminal_width
 from kafka_sink.doctor.reading import examine_read
 from kafka_sink.doctor.report import Finding, Report, Verdict, failed, ok, warning
 from kafka_sink.doctor.writing import examine
@@ -58,29 +58,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.spark is not None:
         client = config.consumer if isinstance(config, ReadConfig) else config.producer
         report += from_spark(client, args.spark)
+    of_cause, lines = dict[str, object](), list[str]()
     if args.checkpoint is not None and isinstance(config, SinkConfig):
         from kafka_sink.cli import stuck
 
-        report += stuck.examine_stream(args.checkpoint, config, args.wait, stuck.pause)
-        tell_cause(report, stuck.cause(report), as_json=args.json)
-    elif args.json:
-        tell_json(report.document())
-    else:
-        tell(*report.text(terminal_width()).split("\n"))
+        report += stuck.examine_stream(args.checkpoint, config, args.wait)
+        of_cause, lines = told_cause(stuck.cause(report))
+    answer(args.json, report.document() | of_cause, *report.text(terminal_width()).split("\n"), *lines)
     return OK if report.ok else FAILED
 
 
-def tell_cause(report: Report, cause: Verdict | None, *, as_json: bool) -> None:
-    """Print the report, and `cause`, which says why the stream is stuck."""
-    if as_json:
-        first = None if cause is None else Report((cause,)).document()["verdicts"][0]
-        tell_json(report.document() | {"cause": first})
-        return
-    tell(*report.text(terminal_width()).split("\n"))
+def told_cause(cause: Verdict | None) -> tuple[dict[str, object], list[str]]:
+    """Return why the stream is stuck, as a key of the document and as lines."""
     if cause is None:
-        tell("", "Nothing here holds the stream up.")
-    else:
-        tell("", f"Begin with: {cause.step}, {cause.where}: {cause.finding.found}. To fix it: {cause.finding.remedy}.")
+        return {"cause": None}, ["", "Nothing here holds the stream up."]
+    line = f"Begin with: {cause.step}, {cause.where}: {cause.finding.found}. To fix it: {cause.finding.remedy}."
+    return {"cause": cause.document()}, ["", line]
 
 
 def _seconds(text: str) -> float:

@@ -1,4 +1,4 @@
-"""The progress of a query in its checkpoint, compared with the sink's decision. Reads only.
+"""The progress of a query in its checkpoint, compared with the sink's decision; and its last receipt. Reads only.
 
 Spark writes offsets/N before micro-batch N runs, and commits/N after its commit. So their last numbers differ by at
 most one. offsets/N says up to where micro-batch N reads its sources:
@@ -26,10 +26,8 @@ from urllib.parse import quote
 import pyarrow as pa
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
 
-from kafka_sink.command_line import tell
 from kafka_sink.commit.markers import Decision
-from kafka_sink.commit.open_transactions_json import Document
-from kafka_sink.errors.redaction import reason_for, redacted
+from kafka_sink.errors.redaction import reason_for
 from kafka_sink.verification import receipt_file
 from kafka_sink.verification.receipt_file import filesystem_of
 
@@ -157,10 +155,6 @@ def compared(checkpoint: Checkpoint, decision: Decision | None) -> str:
     )
 
 
-# --- the last receipt -------------------------------------------------------------------------------------------------
-# The last receipt of a query, as `pykafka transactions status` shows it.
-
-
 @dataclass(frozen=True, slots=True)
 class LastReceipt:
     """The last receipt of a query."""
@@ -172,15 +166,17 @@ class LastReceipt:
     acknowledged: datetime
 
 
-def last_receipt(receipts_path: str, query_id: str) -> LastReceipt | None:
-    """Return the query's last receipt, or None if it has no receipts. Raises OSError, pa.ArrowException."""
+def last_receipt(receipts_path: str, query_id: str) -> LastReceipt | str | None:
+    """Return the query's last receipt, None if it has no receipts, or why that is unknown."""
     try:
-        filesystem, folder = receipt_file.filesystem_of(receipts_path)
+        filesystem, folder = filesystem_of(receipts_path)
         paths = receipt_file.paths_in(filesystem, f"{folder}/{receipt_file.folder_of(query_id)}")
         table = receipt_file.read(filesystem, paths[-1])
+        receipt_file.refuse_nulls(table, "batch_id", "started_at", "duration_ms")
     except (FileNotFoundError, IndexError):
         return None
-    receipt_file.refuse_nulls(table, "batch_id", "started_at", "duration_ms")
+    except (OSError, pa.ArrowException) as error:
+        return reason_for(receipts_path, error)
     runs = table.to_pylist()
     if not runs:
         return None
@@ -191,29 +187,3 @@ def last_receipt(receipts_path: str, query_id: str) -> LastReceipt | None:
         bytes=sum(run["batch_bytes"] or 0 for run in runs),
         acknowledged=runs[0]["started_at"] + timedelta(milliseconds=runs[0]["duration_ms"]),
     )
-
-
-def tell_receipt(receipts_path: str, query_id: str) -> None:
-    """Print the query's last receipt."""
-    try:
-        last = last_receipt(receipts_path, query_id)
-    except (OSError, pa.ArrowException) as error:
-        tell(f"Receipts: {redacted(receipts_path)} cannot be read: {reason_for(receipts_path, error)}")
-        return
-    if last is None:
-        tell(f"Receipts: none of this query in {redacted(receipts_path)}")
-        return
-    tell(
-        f"Receipts: the last is for micro-batch {last.micro_batch_id}, {last.rows:,} rows in {last.record_batches:,} "
-        f"record batches of {last.bytes:,} bytes, acknowledged {last.acknowledged:%Y-%m-%d %H:%M:%S} UTC"
-    )
-
-
-def receipt_document(last: LastReceipt) -> Document:
-    return {
-        "micro_batch_id": last.micro_batch_id,
-        "rows": last.rows,
-        "record_batches": last.record_batches,
-        "bytes": last.bytes,
-        "acknowledged_ms": round(last.acknowledged.timestamp() * 1000),
-    }

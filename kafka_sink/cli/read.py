@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from kafka_sink.command_line import add_json, add_options, needs_confluent_kafka, options_of, parser_of, say, tell_json
 from kafka_sink.errors import BrokersUnreachable, ConfigError, KafkaSinkError
 from kafka_sink.errors.quoting import json_line
-from kafka_sink.options.config import SinkConfig, sink_config
+from kafka_sink.options.config import sink_config
 from kafka_sink.verification.checking import Record
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class NoSuchTopic(Exception):
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     try:
-        config = configuration(args)
+        config = sink_config(options_of(args, {"kafka.bootstrap.servers": args.bootstrap_servers}))
     except ConfigError as error:
         return say(f"error: {error}", WRONG_USAGE)
     try:
@@ -86,11 +86,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--expect-records", type=int, metavar="N", help="exit status 1 if there are more or fewer")
     add_options(made, example="kafka.security.protocol=SSL")
     return made
-
-
-def configuration(args: argparse.Namespace) -> SinkConfig:
-    """Return the configuration for the connection, as the command line gives it. Raises ConfigError."""
-    return sink_config(options_of(args, {"kafka.bootstrap.servers": args.bootstrap_servers}))
 
 
 def records(cluster: Cluster, args: argparse.Namespace) -> Iterator[tuple[int, Record]]:

@@ -1,4 +1,11 @@
-"""How far a query's sources are: asks the cluster where the logs begin and end, and puts it into words.
+"""How far a query's sources are: the positions of its checkpoint beside the logs of a cluster.
+
+    recorded            planned                            latest
+    ----|-------------------|----------------------------------|
+        |<---- planned ---->|                                  |
+        |<-------------------- behind ------------------------>|
+
+All figures are offsets. Transaction markers and compacted records have some, too.
 
 Source: org.apache.spark.sql.kafka010.KafkaMicroBatchStream.metrics.
 """
@@ -7,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from kafka_sink.cli.checkpoint import Checkpoint, SourceOffsets
 from kafka_sink.command_line import shown
@@ -19,18 +25,6 @@ from kafka_sink.kafka.protocol.apis.offsets import EARLIEST, LATEST
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.bounds import Offsets, kafka_offsets
-
-# --- progress ---------------------------------------------------------------------------------------------------------
-# How far a stream is in the topics that it reads: the positions of its checkpoint beside the logs of a cluster. Pure.
-#
-#     recorded            planned                            latest
-#     ----|-------------------|----------------------------------|
-#         |<---- planned ---->|                                  |
-#         |<-------------------- behind ------------------------>|
-#
-# All figures are offsets. Transaction markers and compacted records have some, too.
-
-Document: TypeAlias = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,73 +90,6 @@ class SourceProgress:
     topics: tuple[TopicProgress, ...] | None = None
 
 
-def topic_progress(
-    topic: str, position: Mapping[int, int], planned: Mapping[int, int], logs: Mapping[TopicPartition, Log | None]
-) -> TopicProgress:
-    """Return the progress in one topic.
-
-    `position`, `planned`: by partition. `logs`: those of the cluster, None for a partition of which it tells nothing
-    now. A partition without a position is new, and is read from its earliest offset, as Spark does.
-    """
-    here = {each.partition: log for each, log in logs.items() if each.topic == topic}
-    return TopicProgress(
-        topic,
-        tuple(
-            _partition(number, position.get(number, log.earliest), planned.get(number), log)
-            for number, log in sorted(here.items())
-            if log is not None
-        ),
-        not_looked_at=tuple(sorted(number for number, log in here.items() if log is None)),
-        gone=tuple(sorted({*position, *planned} - here.keys())),
-    )
-
-
-def _partition(number: int, position: int, planned: int | None, log: Log) -> PartitionProgress:
-    return PartitionProgress(
-        number,
-        position,
-        behind=max(0, log.latest - position),
-        planned=max(0, (position if planned is None else planned) - position),
-        unstable=max(0, log.latest - max(position, log.stable)),
-        deleted=max(0, min(log.earliest, log.latest) - position),
-        ahead=max(0, position - log.latest),
-    )
-
-
-# --- for scripts ------------------------------------------------------------------------------------------------------
-
-
-def source_document(source: SourceProgress) -> Document:
-    return {
-        "source": source.name,
-        "micro_batch_id": source.micro_batch_id,
-        "recorded": source.is_recorded,
-        "topics": None if source.topics is None else [_topic_document(each) for each in source.topics],
-    }
-
-
-def _topic_document(topic: TopicProgress) -> Document:
-    return {
-        "topic": topic.topic,
-        "behind": topic.behind,
-        "planned": topic.planned,
-        "partitions": [
-            {
-                "partition": each.partition, "position": each.position, "behind": each.behind, "planned": each.planned,
-                "behind_open_transactions": each.unstable, "deleted": each.deleted, "ahead": each.ahead,
-            }
-            for each in topic.partitions
-        ],
-        "not_looked_at": list(topic.not_looked_at),
-        "gone": list(topic.gone),
-    }  # fmt: skip
-
-
-# --- sources ----------------------------------------------------------------------------------------------------------
-
-HEADS = ("TOPIC", "PARTITIONS", "BEHIND", "PLANNED", "FURTHEST BEHIND")
-
-
 def progress_of(
     client: AdminClient, checkpoint: Checkpoint, offsets: Mapping[str, SourceOffsets]
 ) -> list[SourceProgress]:
@@ -197,6 +124,39 @@ def _source(
     return SourceProgress(name, micro_batch_id, is_recorded, tuple(topics))
 
 
+def topic_progress(
+    topic: str, position: Mapping[int, int], planned: Mapping[int, int], logs: Mapping[TopicPartition, Log | None]
+) -> TopicProgress:
+    """Return the progress in one topic.
+
+    `position`, `planned`: by partition. `logs`: those of the cluster, None for a partition of which it tells nothing
+    now. A partition without a position is new, and is read from its earliest offset, as Spark does.
+    """
+    here = {each.partition: log for each, log in logs.items() if each.topic == topic}
+    return TopicProgress(
+        topic,
+        tuple(
+            _partition(number, position.get(number, log.earliest), planned.get(number), log)
+            for number, log in sorted(here.items())
+            if log is not None
+        ),
+        not_looked_at=tuple(sorted(number for number, log in here.items() if log is None)),
+        gone=tuple(sorted({*position, *planned} - here.keys())),
+    )
+
+
+def _partition(number: int, position: int, planned: int | None, log: Log) -> PartitionProgress:
+    return PartitionProgress(
+        number,
+        position,
+        behind=max(0, log.latest - position),
+        planned=max(0, (position if planned is None else planned) - position),
+        unstable=max(0, log.latest - max(position, log.stable)),
+        deleted=max(0, min(log.earliest, log.latest) - position),
+        ahead=max(0, position - log.latest),
+    )
+
+
 def logs_of(client: AdminClient, topics: Sequence[str]) -> dict[TopicPartition, Log | None]:
     """Return the logs of the topics that exist. None: the partition has no leader.
 
@@ -220,26 +180,6 @@ def logs_of(client: AdminClient, topics: Sequence[str]) -> dict[TopicPartition, 
     )
     found: dict[TopicPartition, Log | None] = dict.fromkeys(leaders)
     return found | {each: Log(*(answer[each].offset for answer in (earliest, stable, latest))) for each in led}
-
-
-# --- words ------------------------------------------------------------------------------------------------------------
-
-
-def heading(source: SourceProgress) -> str:
-    if source.topics is None:
-        return f"Source {source.name} is not Kafka. Only Spark knows how far it is."
-    state = "recorded" if source.is_recorded else "planned, and none is recorded yet"
-    return f"Source {source.name}, up to micro-batch {source.micro_batch_id}, which is {state}:"
-
-
-def rows_of(topics: Iterable[TopicProgress]) -> list[tuple[str, ...]]:
-    """Return the rows of the table, whose columns are HEADS."""
-    rows: list[tuple[str, ...]] = []
-    for each in topics:
-        slowest = each.slowest
-        furthest = "" if slowest is None else f"{each.topic}-{slowest.partition}: {slowest.behind:,}"
-        rows.append((each.topic, f"{len(each.partitions):,}", f"{each.behind:,}", f"{each.planned:,}", furthest))
-    return rows
 
 
 def notes_of(topic: TopicProgress) -> Iterator[str]:

@@ -50,7 +50,7 @@ class Look:
     holders: Mapping[TopicPartition, str]
 
 
-def examine_stream(location: str, config: SinkConfig, wait_s: float, pause: Callable[[float], None]) -> Report:
+def examine_stream(location: str, config: SinkConfig, wait_s: float) -> Report:
     """Look at the stream with the checkpoint at `location`, twice, `wait_s` apart, and at a worker of Spark."""
     worker = interpreter.look_at_worker()
     try:

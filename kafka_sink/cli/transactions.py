@@ -43,36 +43,16 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
-import pyarrow as pa
-
 from kafka_sink.cli import sources
-from kafka_sink.cli.checkpoint import (
-    Checkpoint,
-    compared,
-    last_receipt,
-    read_checkpoint,
-    read_sources,
-    receipt_document,
-    tell_receipt,
-)
-from kafka_sink.cli.sources import SourceProgress, source_document
-from kafka_sink.cli.transactions_text import (
-    named,
-    since,
-    tell_decision,
-    tell_open,
-    tell_refused,
-    tell_sink,
-    tell_sinks,
-    tell_sources,
-    tell_topics,
-    tell_what_is_left,
-    tell_what_to_do,
-    told,
-)
+from kafka_sink.cli import transactions_json as documents
+from kafka_sink.cli import transactions_text as text
+from kafka_sink.cli.checkpoint import Checkpoint, compared, last_receipt, read_checkpoint, read_sources
+from kafka_sink.cli.sources import SourceProgress
+from kafka_sink.cli.transactions_json import Document
 from kafka_sink.command_line import (
     add_json,
     add_options,
+    answer,
     examples_of,
     filled,
     options_of,
@@ -88,14 +68,6 @@ from kafka_sink.commit.handover import Sink, command
 from kafka_sink.commit.hanging import Hanging
 from kafka_sink.commit.markers import Names
 from kafka_sink.commit.open_transactions import Seen, SinkTransactions
-from kafka_sink.commit.open_transactions_json import (
-    Document,
-    document_of,
-    ended,
-    hanging_transaction,
-    not_looked_at,
-    open_transaction,
-)
 from kafka_sink.commit.runner import run
 from kafka_sink.commit.stream_name import LocalCheckpoint, spelled_name
 from kafka_sink.errors import (
@@ -237,14 +209,14 @@ class Session:
         led, leaderless = self.client.partitions(None if topics is None else tuple(topics))
         self.leaderless.extend(leaderless)
         if leaderless and not self.json:
-            tell(f"Not looked at, because they have no leader now: {shown(map(named, leaderless))}.")
+            tell(f"Not looked at, because they have no leader now: {shown(map(text.named, leaderless))}.")
         return led
 
     def look(self, sink: Sink, prefix: str, partitions: Sequence[TopicPartition]) -> Seen:
         """Return what brokers show of the sink. Print the partitions that could not be read."""
         seen = run(self.client, open_transactions.look(sink, prefix, partitions))
         if not self.json:
-            tell_refused(seen)
+            text.tell_refused(seen)
         return seen
 
     def describe_sink(self, sink: Sink, partitions: Sequence[TopicPartition]) -> SinkTransactions:
@@ -254,15 +226,11 @@ class Session:
 
     def document_of(self, found: SinkTransactions) -> Document:
         """Return the document of `describe`."""
-        created_again, gone = changed_topics(self.client, found)
-        return document_of(found) | {
-            "topics_gone": list(gone),
-            "topics_created_again": [
-                {"topic": topic, "old_id": old_id, "new_id": new_id}
-                for topic, (old_id, new_id) in created_again.items()
-            ],
-            "not_looked_at": not_looked_at(self.leaderless, found.refused),
-        }
+        return documents.description(found, *changed_topics(self.client, found), self.leaderless)
+
+    def tell_decision(self, found: SinkTransactions) -> None:
+        text.tell_decision(found)
+        text.tell_topics(*changed_topics(self.client, found))
 
 
 # --- the subcommands --------------------------------------------------------------------------------------------------
@@ -284,16 +252,16 @@ def list_(session: Session) -> int:
     if session.json:
         tell_json(
             {
-                "sinks": [document_of(each) for each in found],
+                "sinks": [documents.sink(each) for each in found],
                 "unreadable": [str(why) for why in unreadable],
-                "not_looked_at": not_looked_at(session.leaderless, seen.refused),
+                "not_looked_at": documents.not_looked_at(session.leaderless, seen.refused),
             }
         )
     else:
-        tell_sinks(found)
-        tell_open(found)
+        text.tell_sinks(found)
+        text.tell_open(found)
         for each in found:
-            tell_what_to_do(each)
+            text.tell_what_to_do(each)
     for why in unreadable:
         say(f"error: {why}", FAILED)
     return FAILED if unreadable else OK
@@ -306,9 +274,8 @@ def describe(session: Session) -> int:
     if session.json:
         tell_json(session.document_of(found))
         return OK
-    tell_decision(found)
-    tell_topics(*changed_topics(session.client, found))
-    tell_sink(found)
+    session.tell_decision(found)
+    text.tell_sink(found)
     return OK
 
 
@@ -321,17 +288,22 @@ def status(session: Session) -> int:
     except OSError as error:
         return say(f"error: {session.args.checkpoint} is not a readable checkpoint: {error}", FAILED)
     found = session.describe_sink(session.sink(session.prefix), session.partitions())
+    receipts_path, receipt = session.args.receipts, None
+    if receipts_path is not None:
+        receipt = last_receipt(receipts_path, checkpoint.query_id)
     if session.json:
-        progress = progress_of(checkpoint, found, session.args.receipts)
-        tell_json(session.document_of(found) | progress | sources_document(sources_of(session, checkpoint)))
+        tell_json(
+            session.document_of(found)
+            | {"checkpoint": documents.checkpoint(checkpoint, found.decision), "receipt": documents.receipt(receipt)}
+            | documents.sources(sources_of(session, checkpoint))
+        )
         return OK
-    tell_decision(found)
-    tell_topics(*changed_topics(session.client, found))
+    session.tell_decision(found)
     tell(f"Checkpoint of query {checkpoint.query_id}: {compared(checkpoint, found.decision)}")
-    if session.args.receipts is not None:
-        tell_receipt(session.args.receipts, checkpoint.query_id)
-    tell_sources(sources_of(session, checkpoint))
-    tell_sink(found)
+    if receipts_path is not None:
+        text.tell_receipt(receipts_path, receipt)
+    text.tell_sources(sources_of(session, checkpoint))
+    text.tell_sink(found)
     return OK
 
 
@@ -340,55 +312,34 @@ def repair(session: Session) -> int:
     on a leader, although its coordinator says that it is over. Does not disturb a running query. Needs the ACL
     TRANSACTIONAL_ID WRITE, and CLUSTER ALTER for hanging transactions."""
     sink, partitions = session.sink(session.prefix), session.partitions()
-    before = session.describe_sink(sink, partitions)
-    if session.json:
-        return repair_for_scripts(session, sink, partitions, before)
-    tell_decision(before)
-    tell_topics(*changed_topics(session.client, before))
-    if session.args.dry_run:
-        for each in before.decided:
-            tell(f"Would commit {each.transactional_id} ({each.ids}).")
-        for hanging in before.hanging:
-            tell(f"Would end with COMMIT {told(hanging)}.")
-        if not before.decided and not before.hanging:
-            tell("Nothing to do.")
-        return OK
-    after, refused = run(session.client, open_transactions.finish_manually(sink, partitions))
-    for each in before.decided:
-        slot = "the decision" if each.slot is None else f"slot {each.slot}"
-        tell(f"{each.transactional_id} ({each.ids}): {'not ' if each.slot in after.missing else ''}committed, {slot}.")
-    for hanging in before.hanging:
-        if hanging not in after.hanging:
-            tell(f"Ended with COMMIT: {told(hanging)}.")
-    done = is_repaired(after)
-    tell_what_is_left(after, refused, done=done)
-    return OK if done else FAILED
-
-
-def repair_for_scripts(
-    session: Session, sink: Sink, partitions: Sequence[TopicPartition], before: SinkTransactions
-) -> int:
-    """Do the same as `repair`, and print one document."""
+    before, dry_run = session.describe_sink(sink, partitions), session.args.dry_run
+    if not session.json:
+        session.tell_decision(before)
     after, refused = before, dict[Hanging, str]()
-    if not session.args.dry_run:
+    if not dry_run:
         after, refused = run(session.client, open_transactions.finish_manually(sink, partitions))
-    still = () if session.args.dry_run else after.missing
-    tell_json(
-        {
-            "dry_run": session.args.dry_run,
-            "commit": [open_transaction(each) for each in before.decided if each.slot not in still],
-            "end": [
-                hanging_transaction(each, committed=True)
-                for each in before.hanging
-                if session.args.dry_run or each not in after.hanging
-            ],
-            "refused": [
-                hanging_transaction(each, committed=True) | {"why": reason} for each, reason in refused.items()
-            ],
-            "after": session.document_of(after),
-        }
-    )
-    return OK if session.args.dry_run or is_repaired(after) else FAILED
+    done = dry_run or not (after.hanging or after.missing or after.unknown)
+    if session.json:
+        committed = [each for each in before.decided if dry_run or each.slot not in after.missing]
+        ended = [each for each in before.hanging if dry_run or each not in after.hanging]
+        tell_json(
+            {
+                "dry_run": dry_run,
+                "commit": [documents.open_transaction(each) for each in committed],
+                "end": [documents.hanging_transaction(each, committed=True) for each in ended],
+                "refused": [
+                    documents.hanging_transaction(each, committed=True) | {"why": reason}
+                    for each, reason in refused.items()
+                ],
+                "after": session.document_of(after),
+            }
+        )
+    elif dry_run:
+        text.tell_what_would_be_done(before)
+    else:
+        text.tell_what_was_done(before, after)
+        text.tell_what_is_left(after, refused, done=done)
+    return OK if done else FAILED
 
 
 def abort(session: Session) -> int:
@@ -406,17 +357,15 @@ def abort(session: Session) -> int:
             command=command(sink, "repair"),
         )
     if not found.open:
-        if session.json:
-            tell_json({"sink": sink.names.sink, "took_over": False, "aborted": []})
-            return OK
-        tell(f"Sink {sink.names.sink} has no open transaction.")
+        document = {"sink": sink.names.sink, "took_over": False, "aborted": []}
+        answer(session.json, document, f"Sink {sink.names.sink} has no open transaction.")
         return OK
     if not session.args.take_over:
         if session.json:
-            opened = [open_transaction(each) for each in found.open]
+            opened = [documents.open_transaction(each) for each in found.open]
             tell_json({"sink": sink.names.sink, "took_over": False, "refused": True, "open": opened})
         else:
-            tell_open([found])
+            text.tell_open([found])
             tell("", "These would be aborted: their rows are never visible, and the query writes them again.")
         return say(
             f"refused: nothing was changed. A running query with prefix {sink.names.sink} would stop with "
@@ -426,16 +375,13 @@ def abort(session: Session) -> int:
     # The commit topic holds the decision that protects transactions from the abort, so it must exist first.
     ensure_commit_topic(session.client, sink.names.commit_topic)
     aborted = run(session.client, open_transactions.abort_manually(sink))
-    if session.json:
-        tell_json({"sink": sink.names.sink, "took_over": True, "aborted": [ended(each) for each in aborted]})
-        return OK
-    tell(f"Took over sink {sink.names.sink}: a query that runs with this prefix stops with DriverFenced.")
-    for each in aborted:
-        tell(f"Aborted {each.transactional_id} ({each.producer_id}:{each.producer_epoch}){since(each)}.")
+    answer(
+        session.json,
+        {"sink": sink.names.sink, "took_over": True, "aborted": [documents.ended(each) for each in aborted]},
+        f"Took over sink {sink.names.sink}: a query that runs with this prefix stops with DriverFenced.",
+        *map(text.aborted, aborted),
+    )
     return OK
-
-
-# --- what the subcommands look up ------------------------------------------------------------------------------------
 
 
 def changed_topics(client: AdminClient, found: SinkTransactions) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
@@ -462,35 +408,3 @@ def sources_of(session: Session, checkpoint: Checkpoint) -> list[SourceProgress]
         return f"the checkpoint's offsets cannot be read: {reason_for(session.args.checkpoint, error)}"
     except KafkaSinkError as error:
         return str(error.of_read())
-
-
-def sources_document(found: list[SourceProgress] | str) -> Document:
-    if isinstance(found, str):
-        return {"sources": None, "sources_error": found}
-    return {"sources": [source_document(each) for each in found], "sources_error": None}
-
-
-def progress_of(checkpoint: Checkpoint, found: SinkTransactions, receipts_path: str | None) -> Document:
-    """Return the keys that `status --json` adds to the document of `describe`."""
-    receipt: Document | None = None
-    if receipts_path is not None:
-        try:
-            last = last_receipt(receipts_path, checkpoint.query_id)
-        except (OSError, pa.ArrowException) as error:
-            receipt = {"error": reason_for(receipts_path, error)}
-        else:
-            receipt = None if last is None else receipt_document(last)
-    return {
-        "checkpoint": {
-            "query_id": checkpoint.query_id,
-            "planned": checkpoint.planned,
-            "recorded": checkpoint.recorded,
-            "compared": compared(checkpoint, found.decision),
-        },
-        "receipt": receipt,
-    }
-
-
-def is_repaired(after: SinkTransactions) -> bool:
-    """Return True if all decided slots are known to be visible, and no transaction hangs."""
-    return not (after.hanging or after.missing or after.unknown)

@@ -1,12 +1,15 @@
-"""What `pykafka transactions` prints for people: the decision, slots, open transactions, and what to do about them."""
+"""What `pykafka transactions` prints for people: the decision, slots, open transactions, and what to do about them.
+
+The text is not made of the JSON document: it tells more, such as a marker that is lost from one that says "none yet".
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from kafka_sink.cli import sources
-from kafka_sink.cli.sources import SourceProgress
+from kafka_sink.cli.checkpoint import LastReceipt
+from kafka_sink.cli.sources import SourceProgress, TopicProgress, notes_of
 from kafka_sink.command_line import shown, tell, terminal_width
 from kafka_sink.commit.handover import command
 from kafka_sink.commit.hanging import Hanging
@@ -14,6 +17,7 @@ from kafka_sink.commit.markers import Marker
 from kafka_sink.commit.open_transactions import COMMITTED, OpenTransaction, Seen, SinkTransactions
 from kafka_sink.doctor.report import table
 from kafka_sink.errors.quoting import quoted
+from kafka_sink.errors.redaction import redacted
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.protocol.apis.transaction_state import TransactionDescription
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -74,17 +78,36 @@ def tell_topics(created_again: Mapping[str, tuple[str, str]], gone: Mapping[str,
         tell(f"Topic {topic} (topic id {old_id}) was deleted, with its rows.")
 
 
-def tell_sources(found: list[SourceProgress] | str) -> None:
+def tell_receipt(receipts_path: str, last: LastReceipt | str | None) -> None:
+    """Print the query's last receipt. `last` is a text if it is unknown: why."""
+    if last is None:
+        tell(f"Receipts: none of this query in {redacted(receipts_path)}")
+    elif isinstance(last, str):
+        tell(f"Receipts: {redacted(receipts_path)} cannot be read: {last}")
+    else:
+        tell(
+            f"Receipts: the last is for micro-batch {last.micro_batch_id}, {last.rows:,} rows in "
+            f"{last.record_batches:,} record batches of {last.bytes:,} bytes, acknowledged "
+            f"{last.acknowledged:%Y-%m-%d %H:%M:%S} UTC"
+        )
+
+
+def tell_sources(found: Sequence[SourceProgress] | str) -> None:
+    """Print how far the query's sources are. `found` is a text if it is unknown: why."""
     if isinstance(found, str):
         tell(f"Sources: {found}")
         return
     for source in found:
-        tell("", sources.heading(source))
+        tell("", heading(source))
         topics = source.topics or ()
         if topics:
-            tell_table(sources.HEADS, sources.rows_of(topics))
+            rows = [
+                (each.topic, *map("{:,}".format, (len(each.partitions), each.behind, each.planned)), furthest(each))
+                for each in topics
+            ]
+            tell_table(("TOPIC", "PARTITIONS", "BEHIND", "PLANNED", "FURTHEST BEHIND"), rows)
         for topic in topics:
-            tell(*sources.notes_of(topic))
+            tell(*notes_of(topic))
 
 
 def tell_sink(found: SinkTransactions) -> None:
@@ -182,6 +205,26 @@ def tell_unknown(found: SinkTransactions) -> None:
         )
 
 
+def tell_what_would_be_done(before: SinkTransactions) -> None:
+    """Print what a repair would commit and end."""
+    for each in before.decided:
+        tell(f"Would commit {each.transactional_id} ({each.ids}).")
+    for hanging in before.hanging:
+        tell(f"Would end with COMMIT {told(hanging)}.")
+    if not before.decided and not before.hanging:
+        tell("Nothing to do.")
+
+
+def tell_what_was_done(before: SinkTransactions, after: SinkTransactions) -> None:
+    """Print what a repair committed and ended."""
+    for each in before.decided:
+        slot = "the decision" if each.slot is None else f"slot {each.slot}"
+        tell(f"{each.transactional_id} ({each.ids}): {'not ' if each.slot in after.missing else ''}committed, {slot}.")
+    for hanging in before.hanging:
+        if hanging not in after.hanging:
+            tell(f"Ended with COMMIT: {told(hanging)}.")
+
+
 def tell_what_is_left(after: SinkTransactions, refused: Mapping[Hanging, str], *, done: bool) -> None:
     """Print what a repair left open, and why. `refused`: transactions that a leader did not end, with the reason.
     `done`: all decided slots are visible, and no transaction hangs."""
@@ -219,6 +262,18 @@ def tell_table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
+def heading(source: SourceProgress) -> str:
+    if source.topics is None:
+        return f"Source {source.name} is not Kafka. Only Spark knows how far it is."
+    state = "recorded" if source.is_recorded else "planned, and none is recorded yet"
+    return f"Source {source.name}, up to micro-batch {source.micro_batch_id}, which is {state}:"
+
+
+def furthest(topic: TopicProgress) -> str:
+    slowest = topic.slowest
+    return "" if slowest is None else f"{topic.topic}-{slowest.partition}: {slowest.behind:,}"
+
+
 def held(transaction: OpenTransaction) -> str:
     return shown(
         f"{each.topic}-{each.partition}" + ("" if each.start_offset is None else f" from offset {each.start_offset}")
@@ -243,8 +298,9 @@ def named(partition: TopicPartition) -> str:
     return f"{partition[0]}-{partition[1]}"
 
 
-def since(description: TransactionDescription) -> str:
-    return f", open since {at(description.start_time_ms)} UTC"
+def aborted(each: TransactionDescription) -> str:
+    ids = f"{each.producer_id}:{each.producer_epoch}"
+    return f"Aborted {each.transactional_id} ({ids}), open since {at(each.start_time_ms)} UTC."
 
 
 def at(time_ms: int) -> str:

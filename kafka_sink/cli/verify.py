@@ -35,26 +35,18 @@ from __future__ import annotations
 import argparse
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from kafka_sink.command_line import (
-    add_json,
-    add_options,
-    needs_confluent_kafka,
-    options_of,
-    parser_of,
-    say,
-    tell,
-    tell_json,
-)
+from kafka_sink.command_line import add_json, add_options, answer, needs_confluent_kafka, options_of, parser_of, say
 from kafka_sink.errors import ConfigError, KafkaSinkError
 from kafka_sink.errors.redaction import reason_for, redacted
-from kafka_sink.options.config import SinkConfig, sink_config
+from kafka_sink.options.config import sink_config
 from kafka_sink.verification.checking import WRONG, Finding, Log, Record, Verdict, all_absent, check
 from kafka_sink.verification.receipt_file import filesystem_of
 from kafka_sink.verification.receipts import Receipts, Run
@@ -70,7 +62,7 @@ MOST_SHOWN = 8
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     try:
-        config = configuration(args)
+        config = sink_config(options_of(args, {"kafka.bootstrap.servers": args.bootstrap_servers}))
         receipts = Receipts(*filesystem_of(args.receipts if "://" in args.receipts else os.path.abspath(args.receipts)))
     except ConfigError as error:
         return say(f"error: {error}", WRONG_USAGE)
@@ -82,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return say(needs_confluent_kafka(missing), WRONG_USAGE)
     try:
         with closing(Cluster(config.producer)) as cluster:
-            return verify(receipts, cluster, for_scripts if args.json else for_people)
+            return verify(receipts, cluster, as_json=args.json)
     except KafkaSinkError as error:
         return say(f"error: {error}", NOT_COMPARED)
 
@@ -102,11 +94,6 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def configuration(args: argparse.Namespace) -> SinkConfig:
-    """Return the sink's configuration as the command line gives it. Raises ConfigError."""
-    return sink_config(options_of(args, {"kafka.bootstrap.servers": args.bootstrap_servers}))
-
-
 # --- comparing --------------------------------------------------------------------------------------------------------
 
 
@@ -118,20 +105,9 @@ class Reader(Protocol):
     def records(self, first: int, last: int) -> Iterator[Record]: ...
 
 
-# Takes a finding as a document and as lines of text, and prints one of the two.
-Teller = Callable[..., None]
-
-
-def for_people(document: Mapping[str, Any], *lines: str) -> None:
-    tell(*lines)
-
-
-def for_scripts(document: Mapping[str, Any], *lines: str) -> None:
-    tell_json(document)
-
-
-def verify(receipts: Receipts, cluster: Cluster, teller: Teller = for_people) -> int:
+def verify(receipts: Receipts, cluster: Cluster, *, as_json: bool) -> int:
     """Print the differences, then the summary. Return the exit status."""
+    teller = partial(answer, as_json)
     for file, why in receipts.unreadable:
         teller({"found": "NOT_A_RECEIPT", "file": file, "why": why}, f"NOT A RECEIPT  {file}: {why}.")
     for gap in receipts.gaps:
@@ -162,7 +138,9 @@ def verify(receipts: Receipts, cluster: Cluster, teller: Teller = for_people) ->
             records[Verdict.COUNTED] += finding.run.record_count - absent
         if finding.verdict is not Verdict.EQUAL:
             teller(document_of(finding), line(finding))
-    return tell_sum(receipts, records, teller)
+    status, document, lines = summary(receipts, records)
+    teller(document, *lines)
+    return status
 
 
 def findings(runs: Iterable[Run], cluster: Cluster, topics: Mapping[str, Topic]) -> Iterator[Finding]:
@@ -232,25 +210,23 @@ def document_of(finding: Finding) -> dict[str, Any]:
     }
 
 
-def tell_sum(receipts: Receipts, records: Mapping[Verdict, int], teller: Teller) -> int:
-    counted = ", ".join(f"{count:,} {verdict.name}" for verdict, count in records.items() if count)
+def summary(receipts: Receipts, records: Mapping[Verdict, int]) -> tuple[int, dict[str, Any], tuple[str, str]]:
+    """Return the exit status, and the summary as a document and as lines."""
     status, result, words = judged(receipts, records)
-    teller(
-        {
-            "found": "SUM",
-            "result": result,
-            "receipts": receipts.files,
-            "rows": receipts.row_count,
-            "runs": receipts.run_count,
-            "dropped": receipts.dropped_count,
-            "records": {verdict.name: count for verdict, count in records.items() if count},
-        },
-        f"{receipts.files:,} receipts, {receipts.row_count:,} rows in {receipts.run_count:,} runs"
-        + (f", {receipts.dropped_count:,} bad rows skipped" if receipts.dropped_count else "")
-        + (f": {counted}." if counted else "."),
-        words,
-    )
-    return status
+    counts = {verdict.name: count for verdict, count in records.items() if count}
+    dropped = f", {receipts.dropped_count:,} bad rows skipped" if receipts.dropped_count else ""
+    counted = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    document = {
+        "found": "SUM",
+        "result": result,
+        "receipts": receipts.files,
+        "rows": receipts.row_count,
+        "runs": receipts.run_count,
+        "dropped": receipts.dropped_count,
+        "records": counts,
+    }
+    found = f"{receipts.files:,} receipts, {receipts.row_count:,} rows in {receipts.run_count:,} runs{dropped}"
+    return status, document, (f"{found}: {counted}." if counted else f"{found}.", words)
 
 
 def judged(receipts: Receipts, records: Mapping[Verdict, int]) -> tuple[int, str, str]:

@@ -15,7 +15,7 @@ import importlib.metadata
 import platform
 from collections.abc import Sequence
 
-from kafka_sink.command_line import add_json, parser_of, tell, tell_json
+from kafka_sink.command_line import add_json, answer, parser_of
 from kafka_sink.kafka.config import VERSION
 
 OK = 0
@@ -27,11 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_json(made, "one document with a version for each name (null: not installed)")
     as_json = made.parse_args(arguments).json
     found = versions()
-    if as_json:
-        tell_json(found)
-    else:
-        width = max(map(len, found))
-        tell(*(f"{name:<{width}}  {version or 'not installed'}" for name, version in found.items()))
+    width = max(map(len, found))
+    answer(as_json, found, *(f"{name:<{width}}  {version or 'not installed'}" for name, version in found.items()))
     return OK
 
 

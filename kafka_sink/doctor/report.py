@@ -83,6 +83,16 @@ class Verdict:
     def status(self) -> Status:
         return self.finding.status
 
+    def document(self) -> dict[str, str]:
+        return {
+            "status": self.status.value,
+            "step": self.step,
+            "where": self.where,
+            "seen_from": self.seen_from,
+            "found": self.finding.found,
+            "remedy": self.finding.remedy,
+        }
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report:
@@ -124,17 +134,7 @@ class Report:
         return {
             "ok": self.ok,
             "counts": {status.value: sum(each.status is status for each in self.verdicts) for status in Status},
-            "verdicts": [
-                {
-                    "status": each.status.value,
-                    "step": each.step,
-                    "where": each.where,
-                    "seen_from": each.seen_from,
-                    "found": each.finding.found,
-                    "remedy": each.finding.remedy,
-                }
-                for each in self.verdicts
-            ],
+            "verdicts": [each.document() for each in self.verdicts],
         }
 
     def _repr_html_(self) -> str:

@@ -62,7 +62,7 @@ PURE = frozenset({
     "kafka.auth.jaas", "kafka.auth.kerberos_failures", "kafka.auth.msk_iam",
     "records", "errors.exhaustion", "errors.quoting", "errors.redaction",
     "commit.effects", "commit.exchanges", "commit.handover", "commit.hanging", "commit.lineage", "commit.markers",
-    "commit.open_transactions", "commit.open_transactions_json", "commit.two_phase",
+    "cli.transactions_json", "commit.open_transactions", "commit.two_phase",
     "doctor.connection_failures", "doctor.findings", "doctor.report",
 })  # fmt: skip
 IMPURE_IMPORTS = frozenset({"socket", "ssl", "selectors", "threading", "time"})

@@ -107,8 +107,9 @@ def folder(tmp_path: Path) -> Path:
 def run(folder: Path, cluster: ReadableCluster, capsys: pytest.CaptureFixture[str]) -> Run:
     """The status, and the lines."""
 
-    def run(*form: Any) -> tuple[int, list[str]]:
-        status = verify.verify(Receipts(LocalFileSystem(), str(folder)), cluster, *form)  # type: ignore[arg-type]
+    def run(as_json: bool = False) -> tuple[int, list[str]]:
+        receipts = Receipts(LocalFileSystem(), str(folder))
+        status = verify.verify(receipts, cluster, as_json=as_json)  # type: ignore[arg-type]
         return status, capsys.readouterr().out.splitlines()
 
     return run
@@ -179,7 +180,7 @@ def test_a_micro_batch_without_a_receipt_and_a_file_that_is_none(folder: Path, r
 
 def test_findings_and_the_sum_as_json_lines(folder: Path, cluster: ReadableCluster, run: Run) -> None:
     def documents() -> tuple[int, list[Any]]:
-        status, lines = run(verify.for_scripts)
+        status, lines = run(as_json=True)
         return status, [json.loads(line) for line in lines]
 
     status, (total,) = documents()

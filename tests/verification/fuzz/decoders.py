@@ -138,7 +138,7 @@ def _use(exchange: Exchange, response: Response) -> None:
             seen.busy_sinks()
         case DescribeTransactionsResponse(transactions=described):
             for each in described:
-                transactions_text.since(each)
+                transactions_text.aborted(each)
 
 
 def _description(listed: ListedTransaction) -> TransactionDescription:

@@ -1,15 +1,17 @@
-"""The JSON document of `pykafka transactions --json`: the open transactions of a sink. Pure.
+"""What `pykafka transactions --json` prints for scripts: the documents of a sink, of sources and of receipts. Pure.
 
 Field names are stable. Times are milliseconds since 1970. `null` means unknown or absent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from kafka_sink.cli.checkpoint import Checkpoint, LastReceipt, compared
+from kafka_sink.cli.sources import SourceProgress, TopicProgress
 from kafka_sink.commit.hanging import Hanging
-from kafka_sink.commit.markers import Ids
+from kafka_sink.commit.markers import Decision, Ids
 from kafka_sink.commit.open_transactions import OpenTransaction, SinkTransactions
 from kafka_sink.kafka.protocol.apis.transaction_state import TransactionDescription
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -18,7 +20,7 @@ NO_LEADER = "NO_LEADER"
 Document = dict[str, Any]
 
 
-def document_of(found: SinkTransactions) -> Document:
+def sink(found: SinkTransactions) -> Document:
     """Return the document of one sink: its decision, its slots and its open transactions."""
     return {
         "sink": found.sink.names.sink,
@@ -32,6 +34,22 @@ def document_of(found: SinkTransactions) -> Document:
             *(hanging_transaction(each, committed=True) for each in found.hanging),
             *(hanging_transaction(each, committed=None) for each in found.unknown),
         ],
+    }
+
+
+def description(
+    found: SinkTransactions,
+    created_again: Mapping[str, tuple[str, str]],
+    gone: Mapping[str, str],
+    leaderless: Iterable[TopicPartition],
+) -> Document:
+    """Return the document of `describe`. `created_again` and `gone`: see `transactions.changed_topics`."""
+    return sink(found) | {
+        "topics_gone": list(gone),
+        "topics_created_again": [
+            {"topic": topic, "old_id": old_id, "new_id": new_id} for topic, (old_id, new_id) in created_again.items()
+        ],
+        "not_looked_at": not_looked_at(leaderless, found.refused),
     }
 
 
@@ -130,3 +148,61 @@ def not_looked_at(leaderless: Iterable[TopicPartition], refused: Mapping[TopicPa
 
 def _ids(ids: Ids) -> Document:
     return {"producer_id": ids.producer_id, "producer_epoch": ids.producer_epoch}
+
+
+# --- with a checkpoint ------------------------------------------------------------------------------------------------
+
+
+def checkpoint(found: Checkpoint, decision: Decision | None) -> Document:
+    return {
+        "query_id": found.query_id,
+        "planned": found.planned,
+        "recorded": found.recorded,
+        "compared": compared(found, decision),
+    }
+
+
+def receipt(last: LastReceipt | str | None) -> Document | None:
+    """Return the document of a query's last receipt. `last` is a text if it is unknown: why."""
+    if last is None or isinstance(last, str):
+        return None if last is None else {"error": last}
+    return {
+        "micro_batch_id": last.micro_batch_id,
+        "rows": last.rows,
+        "record_batches": last.record_batches,
+        "bytes": last.bytes,
+        "acknowledged_ms": round(last.acknowledged.timestamp() * 1000),
+    }
+
+
+def sources(found: Sequence[SourceProgress] | str) -> Document:
+    """Return the keys for the query's sources. `found` is a text if they are unknown: why."""
+    if isinstance(found, str):
+        return {"sources": None, "sources_error": found}
+    return {"sources": [_source(each) for each in found], "sources_error": None}
+
+
+def _source(source: SourceProgress) -> Document:
+    return {
+        "source": source.name,
+        "micro_batch_id": source.micro_batch_id,
+        "recorded": source.is_recorded,
+        "topics": None if source.topics is None else [_topic(each) for each in source.topics],
+    }
+
+
+def _topic(topic: TopicProgress) -> Document:
+    return {
+        "topic": topic.topic,
+        "behind": topic.behind,
+        "planned": topic.planned,
+        "partitions": [
+            {
+                "partition": each.partition, "position": each.position, "behind": each.behind, "planned": each.planned,
+                "behind_open_transactions": each.unstable, "deleted": each.deleted, "ahead": each.ahead,
+            }
+            for each in topic.partitions
+        ],
+        "not_looked_at": list(topic.not_looked_at),
+        "gone": list(topic.gone),
+    }  # fmt: skip
