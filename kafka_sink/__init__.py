@@ -221,17 +221,18 @@ def export(
     unknown argument. A failed write raises its KafkaSinkError from Spark's exception. If another part of the query
     fails, Spark's exception is raised.
     """
-    from kafka_sink.exporting.columns import ColumnArguments, Framing
+    from kafka_sink.exporting.columns import ColumnArguments
     from kafka_sink.exporting.writing import ExportSettings, export_batch
     from kafka_sink.spark.validation import frame_of
 
-    name, column = (topic, None) if isinstance(topic, str) else (None, topic)
     arguments = ColumnArguments(
-        key=key, value=value, headers=headers, partition=partition, timestamp=timestamp, topic=column
+        topic=topic, key=key, value=value, headers=headers, partition=partition, timestamp=timestamp,
+        registry=registry, schema=schema, subject=subject,
+    )  # fmt: skip
+    settings = ExportSettings.of(
+        arguments.topic_name, exactly_once, options, more_options, co_partition, order_by, validate, token
     )
-    framing = Framing(topic=name, registry=registry, schema=schema, subject=subject)
-    settings = ExportSettings.of(name, exactly_once, options, more_options, co_partition, order_by, validate, token)
-    return export_batch(frame_of(df), arguments, framing, settings, progress=progress)
+    return export_batch(frame_of(df), arguments, settings, progress=progress)
 
 
 def to_kafka(
@@ -266,20 +267,19 @@ def to_kafka(
 
     `awaitTermination` of the query raises errors of the running query as `export` does. `error_of(query)` returns them.
     """
-    from kafka_sink.exporting.columns import ColumnArguments, Framing
+    from kafka_sink.exporting.columns import ColumnArguments
     from kafka_sink.exporting.writing import ExportSettings, start_stream
     from kafka_sink.spark.validation import frame_of
 
-    name, column = (topic, None) if isinstance(topic, str) else (None, topic)
     arguments = ColumnArguments(
-        key=key, value=value, headers=headers, partition=partition, timestamp=timestamp, topic=column
-    )
-    framing = Framing(topic=name, registry=registry, schema=schema, subject=subject)
+        topic=topic, key=key, value=value, headers=headers, partition=partition, timestamp=timestamp,
+        registry=registry, schema=schema, subject=subject,
+    )  # fmt: skip
     of_spark = {"checkpoint_location": checkpoint_location, "query_name": query_name}
     settings = ExportSettings.of(
-        name, exactly_once, options, {**more_options, **of_spark}, co_partition, (), validate, token
+        arguments.topic_name, exactly_once, options, {**more_options, **of_spark}, co_partition, (), validate, token
     )
-    return start_stream(frame_of(df), arguments, framing, settings, trigger=trigger, output_mode=output_mode)
+    return start_stream(frame_of(df), arguments, settings, trigger=trigger, output_mode=output_mode)
 
 
 warn_if_it_lacks_the_package()

@@ -4,10 +4,8 @@
                              columns.py       the record's columns, from any DataFrame
                              co_partition.py  one Spark partition for each partition of the topic
                              progress.py      a bar, in a terminal or notebook
-                             streams.py       queries of to_kafka, also in update mode
-                         ->  writing.py       check, write, report
-    ExportResult         <-  receipt_place.py the receipt file, from the driver's machine
-                             result.py        the written rows, as a table
+                         ->  writing.py       check, write, report; queries of to_kafka, also in update mode
+    ExportResult         <-  result.py        the written rows as a table, from the receipt on the driver's machine
 
 All of it runs in the user's Python process. `format("pykafka")` writes the rows.
 """

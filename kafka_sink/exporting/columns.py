@@ -67,32 +67,30 @@ _MAX_PLAIN_SCALE = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnArguments:
-    """The user's arguments for the record's columns. `topic` is None if the topic is an option."""
+    """The user's arguments for the record's columns. `registry` has the client's options, or is a client."""
 
+    topic: str | Column
     key: ColumnOrName | None = None
     value: ColumnOrName | None = None
     headers: Headers | None = None
     partition: ColumnOrName | None = None
     timestamp: ColumnOrName | None = None
-    topic: Column | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Framing:
-    """The arguments for a Schema Registry. `registry` has the client's options, or is a client."""
-
-    topic: str | None
     registry: Mapping[str, Any] | SchemaRegistryClient | None = None
     schema: str | type | None = None
     subject: str = "topic"
 
+    @property
+    def topic_name(self) -> str | None:
+        """The topic of all rows, which is an option of the write. None: each row has its own."""
+        return self.topic if isinstance(self.topic, str) else None
 
-def staged(frame: DataFrame, arguments: ColumnArguments, framing: Framing) -> tuple[DataFrame, dict[str, Column]]:
+
+def staged(frame: DataFrame, arguments: ColumnArguments) -> tuple[DataFrame, dict[str, Column]]:
     """Return `frame` with the user's expressions as further columns, and the record's columns by name.
 
     Raises InvalidArgument, SchemaError, and the errors of the registry.
     """
-    raw = _raw(frame, arguments, framing)
+    raw = _raw(frame, arguments)
     with_raw = frame.select("*", *(column.alias(STAGED + name) for name, column in raw.items()))
     types = {name: with_raw.schema[STAGED + name].dataType for name in raw}
     record = {name: F.col(STAGED + name) for name in raw if not name.startswith(_HEADER)}
@@ -115,14 +113,16 @@ def record_frame(frame: DataFrame, record: Mapping[str, Column]) -> DataFrame:
     return frame.select(*(column.alias(name) for name, column in record.items()))
 
 
-def _raw(frame: DataFrame, arguments: ColumnArguments, framing: Framing) -> dict[str, Column]:
+def _raw(frame: DataFrame, arguments: ColumnArguments) -> dict[str, Column]:
     """Return the user's columns by the record's names. Each header of a mapping is a column."""
-    if framing.schema is not None and framing.registry is None:
+    if arguments.schema is not None and arguments.registry is None:
         raise InvalidArgument(argument="schema", reason="it is for a Schema Registry: give registry=... too.")
     named = {
-        "topic": arguments.topic, "key": arguments.key, "partition": arguments.partition,
+        "topic": arguments.topic if arguments.topic_name is None else None,
+        "key": arguments.key,
+        "partition": arguments.partition,
         "timestamp": arguments.timestamp,
-    }  # fmt: skip
+    }
     raw = {name: _column(frame, given, name) for name, given in named.items() if given is not None}
     if isinstance(arguments.headers, Mapping):
         raw |= {
@@ -132,13 +132,13 @@ def _raw(frame: DataFrame, arguments: ColumnArguments, framing: Framing) -> dict
     elif arguments.headers is not None:
         raw["headers"] = _column(frame, arguments.headers, "headers")
     if arguments.value is None:
-        return _of_a_record(frame, arguments, framing) | raw
-    return raw | {"value": _value(frame, arguments.value, framing)}
+        return _of_a_record(frame, arguments) | raw
+    return raw | {"value": _value(frame, arguments.value, arguments)}
 
 
-def _of_a_record(frame: DataFrame, arguments: ColumnArguments, framing: Framing) -> dict[str, Column]:
+def _of_a_record(frame: DataFrame, arguments: ColumnArguments) -> dict[str, Column]:
     """Return the columns of a DataFrame that has a record's columns. Raises MissingColumn, UnexpectedColumn."""
-    if framing.registry is not None:
+    if arguments.registry is not None:
         raise InvalidArgument(argument="registry", reason='give value="avro", "protobuf" or "json" too.')
     if "value" not in frame.columns:
         raise MissingColumn(
@@ -157,7 +157,7 @@ def _of_a_record(frame: DataFrame, arguments: ColumnArguments, framing: Framing)
         if name in COLUMNS and frame.columns.count(name) > 1:
             raise DuplicateColumn(column=name)
     # A topic option overrides the rows' own topics.
-    kept = [name for name in frame.columns if name in COLUMNS and (name != "topic" or framing.topic is None)]
+    kept = [name for name in frame.columns if name in COLUMNS and (name != "topic" or arguments.topic_name is None)]
     return {name: F.col(name) for name in kept}
 
 
@@ -168,9 +168,9 @@ def _otherwise(columns: Sequence[str], given: str) -> str:
     return given.lower() if inner is None or given.lower() in map(str.lower, columns) else inner.lower()
 
 
-def _value(frame: DataFrame, value: ColumnOrName, framing: Framing) -> Column:
+def _value(frame: DataFrame, value: ColumnOrName, arguments: ColumnArguments) -> Column:
     form = value if isinstance(value, str) and value in WHOLE_ROW else None
-    if framing.registry is None:
+    if arguments.registry is None:
         if form is None:
             return _column(frame, value, "value")
         if form == "json":
@@ -181,18 +181,18 @@ def _value(frame: DataFrame, value: ColumnOrName, framing: Framing) -> Column:
         )
     if form is None:
         raise InvalidArgument(argument="registry", reason='give value="avro", "protobuf" or "json" too.')
-    if framing.topic is None:
+    if arguments.topic_name is None:
         raise InvalidArgument(argument="topic", reason="a Schema Registry's subjects need one topic, by its name.")
     from kafka_sink.registry import serialized
 
     return serialized(
         frame,
         frame.columns,
-        topic=framing.topic,
+        topic=arguments.topic_name,
         form=form,
-        registry=framing.registry,
-        subject=framing.subject,
-        schema=framing.schema,
+        registry=arguments.registry,
+        subject=arguments.subject,
+        schema=arguments.schema,
     )
 
 

@@ -1,7 +1,7 @@
-"""The progress bar of an export in a terminal or notebook, with the extra `progress` installed.
+"""The progress bar of an export in a terminal or notebook, with the extra `progress` (tqdm) installed.
 
-The bar needs an interceptor (spark/tally.py), and interceptors apply to the whole session. So a write with a bar uses
-its own format: the interceptors registered for "pykafka", plus the tally. The user's interceptors all run, the
+The bar needs an interceptor (spark/tally.py), and interceptors apply to the whole session. So `export` writes with its
+own format: the interceptors registered for "pykafka", plus the tally. The user's interceptors all run, the
 session's format does not change, and parallel writes have separate bars.
 
 There is no bar if the registered interceptors are unknown (`source_of`), and none with Spark Connect, which has no
@@ -35,8 +35,6 @@ from kafka_sink.spark.source import KafkaDataSource, source_of
 from kafka_sink.spark.tally import ReceiptsByPartition, Tally
 
 log = logging.getLogger(__name__)
-
-
 _numbers = itertools.count(1)
 
 
@@ -124,21 +122,17 @@ def _register(form: _Format, spark: SparkSession, source: type[KafkaDataSource])
     form.registered = ref(spark), source
 
 
-# --- the bar ----------------------------------------------------------------------------------------------------------
-# A progress bar for an export, in a terminal or a notebook.
-#
-#     with ExportBar(spark, total=df.count()) as bar:
-#         kafka_sink.register(spark, interceptors=[bar])
-#         df.write.format("pykafka").mode("append").options(...).save()
-#
-# It counts acknowledged rows, and moves when a task ends. With more and smaller tasks it moves more often. Without
-# `total` it shows only the count. Needs the extra `progress` (tqdm). With Spark Connect there is no bar, because there
-# are no accumulators.
-
-
 class ExportBar(Interceptor):
-    """A progress bar. `total` is the number of rows if it is known. `tally` is an existing tally to use again. Further
-    arguments go to tqdm."""
+    """A progress bar.
+
+        with ExportBar(spark, total=df.count()) as bar:
+            kafka_sink.register(spark, interceptors=[bar])
+            df.write.format("pykafka").mode("append").options(...).save()
+
+    It counts acknowledged rows, and moves when a task ends. With more and smaller tasks it moves more often. `total` is
+    the number of rows; without it the bar shows only the count. `tally` is an existing tally to use again. Further
+    arguments go to tqdm.
+    """
 
     def __init__(
         self, spark: SparkSession, total: int | None = None, *, tally: Tally | None = None, **of_tqdm: Any

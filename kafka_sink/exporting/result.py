@@ -1,13 +1,11 @@
 """The result of an export by partition: from its receipt file to a table for terminals and notebooks.
 
-    PARTITION   RECORDS        OFFSETS  BATCHES    BYTES
-    orders-0        509        0 - 508        1  16.8 kB
-    orders-1        491        0 - 490        1  16.2 kB
-    2 partitions, 1,000                       2  33.0 kB
+PARTITION   RECORDS        OFFSETS  BATCHES    BYTES
+orders-0        509        0 - 508        1  16.8 kB
+orders-1        491        0 - 490        1  16.2 kB
+2 partitions, 1,000                       2  33.0 kB
 
-    1,000 rows of at-least-once in 0.81 s
-
-Pure.
+1,000 rows of at-least-once in 0.81 s
 """
 
 from __future__ import annotations
@@ -184,70 +182,16 @@ def partitions_of(runs: pa.Table) -> tuple[PartitionOffsets, ...]:
 
 
 # --- where the receipt is ---------------------------------------------------------------------------------------------
-# The place of an export's receipt file, and how the user's Python reads it.
-#
-# Spark's commit writes the file on the driver's machine (spark/receipt_writer.py). Usually the user's Python runs on
-# the same machine, and reads the file from the same disk or object store. With Spark Connect the driver is on the
-# server: there a data source (exporting/result.py) reads the file and returns its rows.
-#
-# Without `receiptsPath` the folder is a temporary one, and is removed. By default the receipt has a random name, so
-# that it cannot be confused with another write's. With `txnAppId` or `receiptName` the file of another write may
-# already be there (writing.py compares).
-
-# --- a receipt file as a DataFrame ------------------------------------------------------------------------------------
-# One receipt file as a DataFrame, read by the driver. Clients on another machine need it, as with Spark Connect.
-#
-# With `spark.read.parquet` executors would read a path that may be on the driver's own disk. The driver makes the
-# partitions of a data source and sends them to tasks. So the content of the file is the only partition here. It is
-# small: 100 bytes for each record batch.
-#
-#     option path     the file; no rows if it does not exist
-#     option remove   a folder to remove after the read
-
-
-class ReceiptSource(DataSource):
-    """It reads and does not write."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "pykafka-receipt"
-
-    def schema(self) -> str:
-        return receipt_file.SPARK_SCHEMA
-
-    def reader(self, schema: StructType) -> ReceiptReader:
-        return ReceiptReader(self.options["path"], self.options.get("remove", ""))
-
-
-class ReceiptReader(DataSourceReader):
-    def __init__(self, path: str, remove: str) -> None:
-        self.path = path
-        self.remove = remove
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """Return the file as one partition. Runs on the driver. Raises OSError, ArrowException."""
-        filesystem, path = receipt_file.filesystem_of(self.path)
-        try:
-            table = receipt_file.read(filesystem, path)
-        except FileNotFoundError:
-            table = receipt_file.SCHEMA.empty_table()
-        if self.remove:
-            shutil.rmtree(self.remove, ignore_errors=True)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as stream:
-            stream.write_table(table)
-        return [InputPartition(sink.getvalue().to_pybytes())]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        yield from pa.ipc.open_stream(partition.value)
-
-
-# --- receipt place ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Place(Discreet):
-    """The place of a receipt. `is_remote`: on a Spark Connect server. `is_temporary`: the user set no receiptsPath."""
+    """The place of a receipt, which Spark's commit writes on the driver's machine (spark/receipt_writer.py).
+
+    Usually this Python is on the same machine, and reads the file itself. `is_remote`: the driver is on a Spark Connect
+    server, where `ReceiptSource` reads it. `is_temporary`: the user set no receiptsPath, so the folder is removed.
+    `name` is random by default. With `txnAppId` or `receiptName` another write's file may already be there.
+    """
 
     folder: str
     name: str
@@ -266,11 +210,7 @@ class Place(Discreet):
         """
         if self.is_remote:
             return _read_by_spark(spark, self.path, remove=self.folder if self.is_temporary else "")
-        filesystem, path = receipt_file.filesystem_of(self.path)
-        try:
-            return receipt_file.read(filesystem, path)
-        except FileNotFoundError:
-            return receipt_file.SCHEMA.empty_table()
+        return read_receipt(self.path)
 
 
 @contextmanager
@@ -295,7 +235,54 @@ def place_of(config: SinkConfig, *, is_remote: bool) -> Iterator[Place]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def read_receipt(path: str) -> pa.Table:
+    """Return the rows of the file, or no rows if it does not exist. Raises OSError, ArrowException."""
+    filesystem, path = receipt_file.filesystem_of(path)
+    try:
+        return receipt_file.read(filesystem, path)
+    except FileNotFoundError:
+        return receipt_file.SCHEMA.empty_table()
+
+
 def _read_by_spark(spark: SparkSession, path: str, *, remove: str) -> pa.Table:
     spark.dataSource.register(ReceiptSource)
     read = spark.read.format(ReceiptSource.name()).options(path=path, remove=remove).load()
     return read.toArrow().cast(receipt_file.SCHEMA)
+
+
+class ReceiptSource(DataSource):
+    """One receipt file as a DataFrame, read by the driver: for clients on another machine, as with Spark Connect.
+
+    With `spark.read.parquet` executors would read a path that may be on the driver's own disk. The driver makes the
+    partitions of a data source and sends them to tasks, so the content of the file is the only partition here. Option
+    `path`: the file; no rows if it does not exist. Option `remove`: a folder to remove after the read.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "pykafka-receipt"
+
+    def schema(self) -> str:
+        return receipt_file.SPARK_SCHEMA
+
+    def reader(self, schema: StructType) -> ReceiptReader:
+        return ReceiptReader(self.options["path"], self.options.get("remove", ""))
+
+
+class ReceiptReader(DataSourceReader):
+    def __init__(self, path: str, remove: str) -> None:
+        self.path = path
+        self.remove = remove
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the file as one partition. Runs on the driver. Raises OSError, ArrowException."""
+        table = read_receipt(self.path)
+        if self.remove:
+            shutil.rmtree(self.remove, ignore_errors=True)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        return [InputPartition(sink.getvalue().to_pybytes())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield from pa.ipc.open_stream(partition.value)

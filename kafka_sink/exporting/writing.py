@@ -32,7 +32,7 @@ from kafka_sink.errors.failures import told_by_spark, told_to_spark
 from kafka_sink.errors.redaction import reason_for, redacted
 from kafka_sink.exporting import co_partition
 from kafka_sink.exporting.arguments import sink_options
-from kafka_sink.exporting.columns import ColumnArguments, ColumnOrName, Framing, names, record_frame, staged
+from kafka_sink.exporting.columns import ColumnArguments, ColumnOrName, names, record_frame, staged
 from kafka_sink.exporting.progress import watched
 from kafka_sink.exporting.result import ExportResult, Place, dropped_of, partitions_of, place_of, rows_of
 from kafka_sink.options.config import EXACTLY_ONCE, SinkConfig, given_options
@@ -45,99 +45,6 @@ from kafka_sink.verification import receipt_file
 
 log = logging.getLogger(__name__)
 
-
-# --- streams ----------------------------------------------------------------------------------------------------------
-# Queries of `kafka_sink.to_kafka`: update mode by foreachBatch, and the sink's own errors.
-#
-# Spark does not support update mode for Python sinks, but foreachBatch supports all modes. So in update mode each
-# micro-batch is a batch write. With exactly-once the micro-batch's number is the write's `txnVersion`, and `txnAppId`
-# contains the query's id.
-#
-# Spark keeps the query's id in the checkpoint. A restart continues with the same id. A new checkpoint begins at number
-# 0 again, with a new id. With the checkpoint's path instead of the id, the new query's micro-batches would be skipped
-# as already written. The id is read from the checkpoint's file `metadata`: with Spark Connect the function runs in a
-# process that gets only the micro-batch and its number.
-#
-# Source: StreamExecution.scala, StreamMetadata.scala (the query's id is in the checkpoint before the first
-# micro-batch).
-
-# The default prefix. The query's id follows it and makes the name unique.
-APP_ID_PREFIX = "pykafka"
-# A placeholder with the length of a query's id.
-_ANY_ID = "0" * 36
-
-
-def in_update_mode(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a query in update mode. With exactly-once they have a transactionalIdPrefix.
-
-    Raises InvalidArgument, InvalidOption, before any request to the cluster.
-    """
-    if options.get("deliveryGuarantee") != EXACTLY_ONCE:
-        return dict(options)
-    if "checkpointLocation" not in options:
-        reason = "exactly-once in update mode needs it to read the query's id."
-        raise InvalidArgument(argument="checkpoint_location", reason=reason)
-    named = {"transactionalIdPrefix": APP_ID_PREFIX, **options}
-    given_options({"txnAppId": f"{named['transactionalIdPrefix']}-{_ANY_ID}"})
-    return named
-
-
-def each_micro_batch(writer: DataStreamWriter, options: Mapping[str, str]) -> DataStreamWriter:
-    """Return `writer` with a foreachBatch that writes each micro-batch. `options` come from `in_update_mode`."""
-    of_query = {name: text for name, text in options.items() if name in SPARK_OPTIONS}
-    of_write = {name: text for name, text in options.items() if name not in SPARK_OPTIONS}
-    if of_write.get("deliveryGuarantee") != EXACTLY_ONCE:
-        return writer.options(**of_query).foreachBatch(MicroBatchWrite(of_write))
-    # A batch write has txnAppId instead of transactionalIdPrefix.
-    prefix = of_write.pop("transactionalIdPrefix")
-    return writer.options(**of_query).foreachBatch(MicroBatchWrite(of_write, prefix, of_query["checkpointLocation"]))
-
-
-class MicroBatchWrite:
-    """The function for foreachBatch. With Spark Connect the server runs a copy of it."""
-
-    def __init__(self, options: Mapping[str, str], prefix: str = "", checkpoint: str | None = None) -> None:
-        self._options = dict(options)
-        self._prefix = prefix
-        # None: at-least-once needs no name.
-        self._checkpoint = checkpoint
-        self._query_id: str | None = None
-
-    def __call__(self, rows: DataFrame, number: int) -> None:
-        with told_to_spark(), told_by_spark():
-            version = self._version(rows, number)
-            rows.write.format(KafkaDataSource.name()).mode("append").options(**self._options, **version).save()
-
-    def _version(self, rows: DataFrame, number: int) -> dict[str, str]:
-        if self._checkpoint is None:
-            return {}
-        if self._query_id is None:
-            (line,) = rows.sparkSession.read.text(f"{self._checkpoint}/metadata").collect()
-            self._query_id = json.loads(line.value)["id"]
-        return {"txnAppId": f"{self._prefix}-{self._query_id}", "txnVersion": str(number)}
-
-
-def telling(query: StreamingQuery) -> StreamingQuery:
-    """Return the same query. It raises the sink's own error if Spark's exception contains one."""
-    kind = type(query)
-    query.__class__ = type(kind.__name__, (_Telling, kind), {})
-    return query
-
-
-class _Telling:
-    """A mixin for the query classes of PySpark and of Spark Connect."""
-
-    def awaitTermination(self, timeout: float | None = None) -> bool | None:
-        with told_by_spark():
-            ended: bool | None = super().awaitTermination(timeout)  # type: ignore[misc]
-            return ended
-
-    def processAllAvailable(self) -> None:
-        with told_by_spark():
-            super().processAllAvailable()  # type: ignore[misc]
-
-
-# --- writing ----------------------------------------------------------------------------------------------------------
 
 Token = Callable[[], tuple[str, float]]
 
@@ -175,17 +82,8 @@ class ExportSettings:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ready:
-    """The checked records and configuration of a write."""
-
-    records: DataFrame
-    config: SinkConfig
-    is_remote: bool
-
-
 def export_batch(
-    frame: DataFrame, arguments: ColumnArguments, framing: Framing, settings: ExportSettings, *, progress: bool | None
+    frame: DataFrame, arguments: ColumnArguments, settings: ExportSettings, *, progress: bool | None
 ) -> ExportResult:
     """Write a batch DataFrame.
 
@@ -196,68 +94,31 @@ def export_batch(
         raise InvalidArgument(argument="df", reason="it is a stream: kafka_sink.to_kafka(df, ...) starts its query.")
     with active(frame.sparkSession), told_by_spark():
         make_findable(frame.sparkSession)
-        return _export(
-            frame.sparkSession, made_ready(frame, arguments, framing, settings), settings, framing.topic, progress
-        )
+        records, config = made_ready(frame, arguments, settings)
+        return _export(records, config, settings.options, arguments.topic_name, progress)
 
 
 def _export(
-    spark: SparkSession, ready: _Ready, settings: ExportSettings, topic: str | None, progress: bool | None
+    records: DataFrame, config: SinkConfig, options: Mapping[str, str], topic: str | None, progress: bool | None
 ) -> ExportResult:
-    config = ready.config
-    with place_of(config, is_remote=ready.is_remote) as place:
+    spark = records.sparkSession
+    is_remote = is_connect(spark)
+    with place_of(config, is_remote=is_remote) as place:
         asked = {"receiptsPath": place.folder}
         if config.txn_app_id is None:
             asked["receiptName"] = place.name
         # Under a random name there is no earlier receipt.
         is_own_name = config.txn_app_id is None and config.receipt_name is None
         before = receipt_file.SCHEMA.empty_table() if is_own_name else _facts(spark, place)
-        with watched(spark, topic, wanted=progress, is_remote=ready.is_remote) as name:
+        with watched(spark, topic, wanted=progress, is_remote=is_remote) as name:
             started_s = time.monotonic()
-            ready.records.write.format(name).mode("append").options(**{**settings.options, **asked}).save()
+            records.write.format(name).mode("append").options(**{**options, **asked}).save()
             duration_s = time.monotonic() - started_s
         return _receipt(config, place, before, _facts(spark, place), duration_s)
 
 
-def start_stream(
-    frame: DataFrame,
-    arguments: ColumnArguments,
-    framing: Framing,
-    settings: ExportSettings,
-    *,
-    trigger: str | Mapping[str, Any] | None,
-    output_mode: str | None,
-) -> StreamingQuery:
-    """Start the query of a streaming DataFrame. Raises as `export_batch`."""
-    if not frame.isStreaming:
-        raise InvalidArgument(argument="df", reason="it is no stream: kafka_sink.export(df, ...) writes it.")
-    if update := _is_update(output_mode):
-        settings = replace(settings, options=in_update_mode(settings.options))
-    with active(frame.sparkSession), told_by_spark():
-        make_findable(frame.sparkSession)
-        ready = made_ready(frame, arguments, framing, settings)
-        writer = ready.records.writeStream
-        if update:
-            writer = each_micro_batch(writer, settings.options).outputMode("update")
-        else:
-            writer = writer.format(KafkaDataSource.name()).options(**settings.options)
-        if trigger is not None:
-            every = {"processingTime": trigger} if isinstance(trigger, str) else trigger
-            writer = writer.trigger(**every)
-        return telling(writer.start())
-
-
-def _is_update(output_mode: str | None) -> bool:
-    """Return True for update mode, False for append mode. Raises WriteModeUnsupported, InvalidArgument."""
-    mode = "append" if output_mode is None else output_mode.lower()
-    if mode == "complete":
-        raise WriteModeUnsupported
-    if mode not in ("append", "update"):
-        raise InvalidArgument(argument="output_mode", reason=f'it is "append" or "update", not {output_mode!r}.')
-    return mode == "update"
-
-
-def made_ready(frame: DataFrame, arguments: ColumnArguments, framing: Framing, settings: ExportSettings) -> _Ready:
+def made_ready(frame: DataFrame, arguments: ColumnArguments, settings: ExportSettings) -> tuple[DataFrame, SinkConfig]:
+    """Check the write, and return its records and configuration."""
     if settings.order_by and not settings.co_partition:
         raise InvalidArgument(
             argument="order_by", reason="it is the order within a topic's partition: give co_partition=True too."
@@ -266,14 +127,14 @@ def made_ready(frame: DataFrame, arguments: ColumnArguments, framing: Framing, s
     config = configuration(frame, settings.options, settings.token)
     if settings.validate and not is_remote:
         _refuse(examine(config))
-    with_raw, record = staged(frame, arguments, framing)
+    with_raw, record = staged(frame, arguments)
     records = record_frame(with_raw, record)
     check_spark_schema(records.schema, topic_option=config.topic is not None)
     if settings.co_partition:
         co_partition.check(config, record, settings.order_by)
         n = co_partition.topic_partitions(frame.sparkSession, config, from_executors=is_remote)
         records = record_frame(*co_partition.co_partitioned(with_raw, record, n, settings.order_by))
-    return _Ready(records=records, config=config, is_remote=is_remote)
+    return records, config
 
 
 def _refuse(report: Report) -> None:
@@ -329,3 +190,126 @@ def _receipt(
     if is_there:
         log.warning("the receipt %s may be an earlier write's, so the result does not use it", redacted(place.path))
     return receipt
+
+
+# --- queries of to_kafka ----------------------------------------------------------------------------------------------
+
+# The default prefix. The query's id follows it and makes the name unique.
+APP_ID_PREFIX = "pykafka"
+# A placeholder with the length of a query's id.
+_ANY_ID = "0" * 36
+
+
+def start_stream(
+    frame: DataFrame,
+    arguments: ColumnArguments,
+    settings: ExportSettings,
+    *,
+    trigger: str | Mapping[str, Any] | None,
+    output_mode: str | None,
+) -> StreamingQuery:
+    """Start the query of a streaming DataFrame. Raises as `export_batch`."""
+    if not frame.isStreaming:
+        raise InvalidArgument(argument="df", reason="it is no stream: kafka_sink.export(df, ...) writes it.")
+    if update := _is_update(output_mode):
+        settings = replace(settings, options=in_update_mode(settings.options))
+    with active(frame.sparkSession), told_by_spark():
+        make_findable(frame.sparkSession)
+        records, _ = made_ready(frame, arguments, settings)
+        writer = records.writeStream
+        if update:
+            writer = each_micro_batch(writer, settings.options).outputMode("update")
+        else:
+            writer = writer.format(KafkaDataSource.name()).options(**settings.options)
+        if trigger is not None:
+            every = {"processingTime": trigger} if isinstance(trigger, str) else trigger
+            writer = writer.trigger(**every)
+        return telling(writer.start())
+
+
+def _is_update(output_mode: str | None) -> bool:
+    """Return True for update mode, False for append mode. Raises WriteModeUnsupported, InvalidArgument."""
+    mode = "append" if output_mode is None else output_mode.lower()
+    if mode == "complete":
+        raise WriteModeUnsupported
+    if mode not in ("append", "update"):
+        raise InvalidArgument(argument="output_mode", reason=f'it is "append" or "update", not {output_mode!r}.')
+    return mode == "update"
+
+
+def in_update_mode(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a query in update mode. With exactly-once they have a transactionalIdPrefix.
+
+    Spark does not support update mode for Python sinks, but foreachBatch supports all modes. So each micro-batch is a
+    batch write. With exactly-once its number is the write's `txnVersion`, and `txnAppId` contains the query's id.
+
+    Raises InvalidArgument, InvalidOption, before any request to the cluster.
+    """
+    if options.get("deliveryGuarantee") != EXACTLY_ONCE:
+        return dict(options)
+    if "checkpointLocation" not in options:
+        reason = "exactly-once in update mode needs it to read the query's id."
+        raise InvalidArgument(argument="checkpoint_location", reason=reason)
+    named = {"transactionalIdPrefix": APP_ID_PREFIX, **options}
+    given_options({"txnAppId": f"{named['transactionalIdPrefix']}-{_ANY_ID}"})
+    return named
+
+
+def each_micro_batch(writer: DataStreamWriter, options: Mapping[str, str]) -> DataStreamWriter:
+    """Return `writer` with a foreachBatch that writes each micro-batch. `options` come from `in_update_mode`."""
+    of_query = {name: text for name, text in options.items() if name in SPARK_OPTIONS}
+    of_write = {name: text for name, text in options.items() if name not in SPARK_OPTIONS}
+    if of_write.get("deliveryGuarantee") != EXACTLY_ONCE:
+        return writer.options(**of_query).foreachBatch(MicroBatchWrite(of_write))
+    # A batch write has txnAppId instead of transactionalIdPrefix.
+    prefix = of_write.pop("transactionalIdPrefix")
+    return writer.options(**of_query).foreachBatch(MicroBatchWrite(of_write, prefix, of_query["checkpointLocation"]))
+
+
+class MicroBatchWrite:
+    """The function for foreachBatch. With Spark Connect the server runs a copy of it.
+
+    The query's id is in the checkpoint's file `metadata` before the first micro-batch. A restart continues with it. A
+    new checkpoint begins at number 0 again, with a new id: with the checkpoint's path instead of the id, its
+    micro-batches would be skipped as already written. Source: StreamExecution.scala, StreamMetadata.scala.
+    """
+
+    def __init__(self, options: Mapping[str, str], prefix: str = "", checkpoint: str | None = None) -> None:
+        self._options = dict(options)
+        self._prefix = prefix
+        # None: at-least-once needs no name.
+        self._checkpoint = checkpoint
+        self._query_id: str | None = None
+
+    def __call__(self, rows: DataFrame, number: int) -> None:
+        with told_to_spark(), told_by_spark():
+            version = self._version(rows, number)
+            rows.write.format(KafkaDataSource.name()).mode("append").options(**self._options, **version).save()
+
+    def _version(self, rows: DataFrame, number: int) -> dict[str, str]:
+        if self._checkpoint is None:
+            return {}
+        if self._query_id is None:
+            (line,) = rows.sparkSession.read.text(f"{self._checkpoint}/metadata").collect()
+            self._query_id = json.loads(line.value)["id"]
+        return {"txnAppId": f"{self._prefix}-{self._query_id}", "txnVersion": str(number)}
+
+
+def telling(query: StreamingQuery) -> StreamingQuery:
+    """Return the same query. It raises the sink's own error if Spark's exception contains one."""
+    kind = type(query)
+    query.__class__ = type(kind.__name__, (_Telling, kind), {})
+    return query
+
+
+class _Telling:
+    """A mixin for the query classes of PySpark and of Spark Connect."""
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:
+        with told_by_spark():
+            ended: bool | None = super().awaitTermination(timeout)  # type: ignore[misc]
+            return ended
+
+    def processAllAvailable(self) -> None:
+        with told_by_spark():
+            super().processAllAvailable()  # type: ignore[misc]

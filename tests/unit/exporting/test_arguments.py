@@ -19,7 +19,7 @@ from kafka_sink.errors import ColumnTypeMismatch, InvalidArgument, RefusedOption
 from kafka_sink.exporting import columns, progress
 from kafka_sink.exporting.arguments import NAME_OF_WORD, sink_options
 from kafka_sink.exporting.co_partition import check, co_partitioned
-from kafka_sink.exporting.columns import ColumnArguments, Framing
+from kafka_sink.exporting.columns import ColumnArguments
 from kafka_sink.exporting.progress import is_looked_at, watched
 from kafka_sink.options.config import SinkConfig, sink_config
 from kafka_sink.options.table import OPTIONS, SPARK_OPTIONS, WRITING
@@ -122,7 +122,7 @@ def record_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     def record(spark_type: T.DataType, **said: Any) -> dict[str, Any]:
         schema = {f"{columns.STAGED}{name}": SimpleNamespace(dataType=spark_type) for name in (*said, "value")}
         frame: Any = SimpleNamespace(columns=["x", "value"], select=lambda *of: SimpleNamespace(schema=schema))
-        return dict(columns.staged(frame, ColumnArguments(value="value", **said), Framing(topic="t"))[1])
+        return dict(columns.staged(frame, ColumnArguments(topic="t", value="value", **said))[1])
 
     return record
 
@@ -163,7 +163,7 @@ def test_json_is_told_to_keep_microseconds(monkeypatch: pytest.MonkeyPatch) -> N
     frame: Any = SimpleNamespace(columns=["x"], select=lambda *of: SimpleNamespace(schema={
         f"{columns.STAGED}value": SimpleNamespace(dataType=T.StringType())
     }))  # fmt: skip
-    columns.staged(frame, ColumnArguments(value="json"), Framing(topic="t"))
+    columns.staged(frame, ColumnArguments(topic="t", value="json"))
     assert {name: text.count("S") for name, text in told.items()} == {"timestampFormat": 6, "timestampNTZFormat": 6}
     assert "timeZone" not in told, "the session's"
 

@@ -16,7 +16,7 @@ import pytest
 
 from kafka_sink.errors import InvalidArgument, InvalidOption, ReceiptsPathUnusable
 from kafka_sink.exporting import writing
-from kafka_sink.exporting.columns import ColumnArguments, Framing
+from kafka_sink.exporting.columns import ColumnArguments
 from kafka_sink.exporting.result import MAX_SHOWN, ExportResult, dropped_of, partitions_of, place_of, rows_of, size_text
 from kafka_sink.exporting.writing import ExportSettings, each_micro_batch, export_batch, in_update_mode, telling
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
@@ -151,14 +151,13 @@ def export(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         path = tmp_path / relative_path(name, number)
         put(path, before)
         config = sink_config({"kafka.bootstrap.servers": "a:1", "topic": "t", "receiptsPath": str(tmp_path), **said})
-        records = SimpleNamespace(write=Writer(path, after))
-        ready = SimpleNamespace(records=records, config=config, is_remote=False)
-        monkeypatch.setattr(writing, "made_ready", lambda *args: ready)
+        records = SimpleNamespace(write=Writer(path, after), sparkSession=None)
+        monkeypatch.setattr(writing, "made_ready", lambda *args: (records, config))
         monkeypatch.setattr(writing, "watched", unwatched)
         monkeypatch.setattr(writing, "active", lambda spark: nullcontext())
         frame: Any = SimpleNamespace(isStreaming=False, sparkSession=None)
         settings = ExportSettings(options={}, co_partition=False, order_by=(), validate=False, token=None)
-        return export_batch(frame, ColumnArguments(), Framing(topic="t"), settings, progress=False)
+        return export_batch(frame, ColumnArguments(topic="t"), settings, progress=False)
 
     return run
 
