@@ -136,13 +136,13 @@ def judged(before: Look, now: Look, wait_s: float) -> list[Verdict]:
         if source.topics is None:
             found.append(Verdict("new records", where, ok("it is not Kafka: only Spark knows how far it is")))
             continue
-        found.append(Verdict(*_lag(before.sources[number : number + 1], source, where, wait_s)))
+        found.append(_lag(before.sources[number : number + 1], source, where, wait_s))
         for topic in source.topics:
             found += _of_topic(topic, now.holders)
     hidden = [each for each, log in now.written.items() if log is not None and log.stable < log.latest]
     if hidden:
         what = "readers of committed records, downstream of the query, wait for"
-        found += _held(hidden, now.holders, what, warning)
+        found.append(_held(hidden, now.holders, what, warning))
     return found
 
 
@@ -168,32 +168,25 @@ def _micro_batch(before: Look, now: Look, wait_s: float) -> Finding:
     return ok(f"micro-batch {planned} was recorded{age}")
 
 
-def _lag(
-    before: Sequence[SourceProgress], source: SourceProgress, where: str, wait_s: float
-) -> tuple[str, str, Finding]:
+def _lag(before: Sequence[SourceProgress], source: SourceProgress, where: str, wait_s: float) -> Verdict:
     behind, planned, end = _totals([source])
     was_behind, _, was_end = _totals(before)
     if not behind and end == was_end:
-        return (
-            "new records",
-            where,
-            warning(
-                f"none: the query has read all there is, and nothing came within {wait_s:g} s",
-                "look at what writes to the topic. If records come and no row arrives downstream, the query itself "
-                "leaves them out: a filter, a watermark",
-            ),
+        none = warning(
+            f"none: the query has read all there is, and nothing came within {wait_s:g} s",
+            "look at what writes to the topic. If records come and no row arrives downstream, the query itself leaves "
+            "them out: a filter, a watermark",
         )
-    if behind > was_behind and behind > planned:
-        return (
-            "lag",
-            where,
-            warning(
-                f"it grows: {behind:,} records behind, {was_behind:,} some {wait_s:g} s before",
-                "the query reads less than is written, or has ended. Look again with --wait of some micro-batches. "
-                "Then give it more cores or partitions (minPartitions), or raise maxOffsetsPerTrigger",
-            ),
-        )
-    return "lag", where, ok(f"{behind:,} records behind, {was_behind:,} some {wait_s:g} s before")
+        return Verdict("new records", where, none)
+    lag = f"{behind:,} records behind, {was_behind:,} some {wait_s:g} s before"
+    if behind <= was_behind or behind <= planned:
+        return Verdict("lag", where, ok(lag))
+    grows = warning(
+        f"it grows: {lag}",
+        "the query reads less than is written, or has ended. Look again with --wait of some micro-batches. Then give "
+        "it more cores or partitions (minPartitions), or raise maxOffsetsPerTrigger",
+    )
+    return Verdict("lag", where, grows)
 
 
 def _totals(found: Iterable[SourceProgress]) -> tuple[int, int, int]:
@@ -211,9 +204,8 @@ def _of_topic(topic: TopicProgress, holders: Mapping[TopicPartition, str]) -> It
     where = f"topic {topic.topic}"
     if topic.not_looked_at:
         leaderless = shown(named(TopicPartition(topic.topic, number)) for number in topic.not_looked_at)
-        yield Verdict(
-            "leaders", where, failed(f"no leader for {leaderless}", "start the brokers that have their replicas")
-        )
+        finding = failed(f"no leader for {leaderless}", "start the brokers that have their replicas")
+        yield Verdict("leaders", where, finding)
     if topic.gone or any(each.deleted or each.ahead for each in topic.partitions):
         lost = " ".join(note for note in sources.notes_of(topic) if "open transactions" not in note)
         yield Verdict("data loss", where, failed(lost, "read docs/reading.md, When a stream's records are missing"))
@@ -223,21 +215,18 @@ def _of_topic(topic: TopicProgress, holders: Mapping[TopicPartition, str]) -> It
         waits = all(each.unstable == each.behind for each in held)
         what = "the query waits for" if waits else "a source with read_committed will wait for"
         partitions = [TopicPartition(topic.topic, each.partition) for each in held]
-        yield from _held(partitions, holders, what, failed if waits else warning)
+        yield _held(partitions, holders, what, failed if waits else warning)
     slowest, count = topic.slowest, len(topic.partitions)
     if slowest is None or count < 2:
         return
     others = (topic.behind - slowest.behind) / (count - 1)
     if slowest.behind >= HOT_RECORDS and slowest.behind > HOT_TIMES * others:
-        yield Verdict(
-            "hot partition",
-            f"{topic.topic}-{slowest.partition}",
-            warning(
-                f"it has {slowest.behind:,} of the {topic.behind:,} records behind, each of the others {others:,.0f}",
-                "one key has most of the records, or one producer does not spread them: choose another key. Until then "
-                "minPartitions or maxRecordsPerPartition gives several tasks a part of it",
-            ),
+        finding = warning(
+            f"it has {slowest.behind:,} of the {topic.behind:,} records behind, each of the others {others:,.0f}",
+            "one key has most of the records, or one producer does not spread them: choose another key. Until then "
+            "minPartitions or maxRecordsPerPartition gives several tasks a part of it",
         )
+        yield Verdict("hot partition", f"{topic.topic}-{slowest.partition}", finding)
 
 
 def _held(
@@ -245,17 +234,13 @@ def _held(
     holders: Mapping[TopicPartition, str],
     what: str,
     severity: Callable[[str, str], Finding],
-) -> Iterator[Verdict]:
-    holder = holders.get(partitions[0], "an unknown transaction")
-    yield Verdict(
-        "open transaction",
-        shown(map(named, partitions)),
-        severity(
-            f"{what} {holder}",
-            "start its program again, which ends it, or wait for its timeout, when the brokers end it. For a sink of "
-            "pykafka `pykafka transactions list` prints the command that ends it",
-        ),
+) -> Verdict:
+    finding = severity(
+        f"{what} {holders.get(partitions[0], 'an unknown transaction')}",
+        "start its program again, which ends it, or wait for its timeout, when the brokers end it. For a sink of "
+        "pykafka `pykafka transactions list` prints the command that ends it",
     )
+    return Verdict("open transaction", shown(map(named, partitions)), finding)
 
 
 def pause(seconds: float) -> None:

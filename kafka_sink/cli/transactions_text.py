@@ -1,6 +1,6 @@
 """What `pykafka transactions` prints for people: the decision, slots, open transactions, and what to do about them.
 
-The text is not made of the JSON document: it tells more, such as a marker that is lost from one that says "none yet".
+The text has facts that the JSON document lacks: a marker that is lost, or that records nothing, is `null` there.
 """
 
 from __future__ import annotations

@@ -78,7 +78,6 @@ class Receipts:
     def __init__(self, filesystem: FileSystem, path: str) -> None:
         self.files = 0
         self.unreadable: list[tuple[str, str]] = []
-        self.gaps: list[Gap] = []
         self.row_count = self.dropped_count = 0
         numbers: dict[str, set[int]] = {}
         tables = [receipt_file.SCHEMA.empty_table().append_column("file", pa.array([], pa.string()))]
