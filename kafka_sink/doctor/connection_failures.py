@@ -36,7 +36,7 @@ class Failure:
     remedy: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Attempt:
     """One connection to `host`:`port`. `tls` and `versions` are the agreed values; "" before they are agreed.
 

@@ -13,7 +13,7 @@ import ssl
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kafka_sink.doctor import connection_failures
 from kafka_sink.doctor.connection_failures import Attempt, Failure
@@ -178,26 +178,10 @@ def dial(host: str, port: int, config: ClientConfig) -> tuple[Attempt, Dialogue 
     """Try once to connect to `host` as a write would, up to the answer to a first request."""
     attempt = Attempt(host, port)
     try:
-        addresses = resolve(host, port, timeout_s=STEP_TIMEOUT_S)
-    except OSError as error:
-        return replace(attempt, failure=connection_failures.dns_failure(error, host)), None
-    attempt = replace(attempt, addresses=tuple(str(address.sockaddr[0]) for address in addresses))
-    sock, connected_to = _connected(addresses)
-    if isinstance(sock, OSError):
-        return replace(attempt, failure=connection_failures.tcp_failure(sock, attempt.addresses)), None
-    attempt = replace(attempt, connected_to=connected_to)
-    try:
-        secured, agreed = _secured(sock, host, config)
-        attempt = replace(attempt, tls=agreed)
-        dialogue = Dialogue(secured, _connection(host, config))
-        sock = secured
-        attempt, failure = _introduced(attempt, dialogue, config)
+        return attempt, _dialogue(attempt, config)
     except _Stopped as stopped:
-        failure = stopped.failure
-    if failure is not None:
-        sock.close()
-        return replace(attempt, failure=failure), None
-    return attempt, dialogue
+        attempt.failure = stopped.failure
+        return attempt, None
 
 
 class _Stopped(Exception):
@@ -205,7 +189,25 @@ class _Stopped(Exception):
         self.failure = failure
 
 
-def _connected(addresses: Sequence[Address]) -> tuple[socket.socket | OSError, str]:
+def _dialogue(attempt: Attempt, config: ClientConfig) -> Dialogue:
+    """Connect, and note in `attempt` what was reached. Raises _Stopped."""
+    try:
+        addresses = resolve(attempt.host, attempt.port, timeout_s=STEP_TIMEOUT_S)
+    except OSError as error:
+        raise _Stopped(connection_failures.dns_failure(error, attempt.host)) from None
+    attempt.addresses = tuple(str(address.sockaddr[0]) for address in addresses)
+    sock, attempt.connected_to = _connected(addresses, attempt.addresses)
+    try:
+        sock, attempt.tls = _secured(sock, attempt.host, config)
+        dialogue = Dialogue(sock, _connection(attempt.host, config))
+        _introduce(attempt, dialogue, config)
+    except _Stopped:
+        sock.close()
+        raise
+    return dialogue
+
+
+def _connected(addresses: Sequence[Address], shown: Sequence[str]) -> tuple[socket.socket, str]:
     """Try one address after the other, as the sink does (KIP-302). All attempts share the time of one step."""
     last = OSError("the name has no address")
     for address in addresses:
@@ -224,7 +226,7 @@ def _connected(addresses: Sequence[Address]) -> tuple[socket.socket | OSError, s
                 return sock, str(address)
             last = ConnectionRefusedError("Connection refused")
         sock.close()
-    return last, ""
+    raise _Stopped(connection_failures.tcp_failure(last, shown))
 
 
 def _secured(sock: socket.socket, host: str, config: ClientConfig) -> tuple[socket.socket, str]:
@@ -268,26 +270,26 @@ def _connection(host: str, config: ClientConfig) -> Connection:
     )
 
 
-def _introduced(attempt: Attempt, dialogue: Dialogue, config: ClientConfig) -> tuple[Attempt, Failure | None]:
+def _introduce(attempt: Attempt, dialogue: Dialogue, config: ClientConfig) -> None:
     """Negotiate versions, authenticate, and send one request. A wrong listener may close the connection only then."""
     try:
         dialogue.open()
-        attempt = replace(attempt, versions=dialogue.check_versions())
+        attempt.versions = dialogue.check_versions()
         response = dialogue.asked(_BROKERS)
         assert isinstance(response, MetadataResponse)
         dialogue.cluster = response
     except ProtocolError as error:
-        return attempt, connection_failures.not_kafka(error)
+        raise _Stopped(connection_failures.not_kafka(error)) from None
     except _TooSlow as slow:
-        return attempt, connection_failures.too_slow(str(slow), _waited())
+        raise _Stopped(connection_failures.too_slow(str(slow), _waited())) from None
     except TimeoutError:
-        return attempt, connection_failures.said_nothing(dialogue.at, _waited())
+        raise _Stopped(connection_failures.said_nothing(dialogue.at, _waited())) from None
     except OSError as error:
         # TLS 1.3: the client's handshake ends before the broker checks the client's certificate.
         if (told := explain(error)) is not None:
-            return attempt, connection_failures.tls_failure(told)
-        return attempt, connection_failures.hung_up(dialogue.at, is_authenticated=config.security.is_authenticated)
-    return attempt, None
+            raise _Stopped(connection_failures.tls_failure(told)) from None
+        is_authenticated = config.security.is_authenticated
+        raise _Stopped(connection_failures.hung_up(dialogue.at, is_authenticated=is_authenticated)) from None
 
 
 def _waited() -> TimeoutError:

@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from kafka_sink.doctor import findings
 from kafka_sink.doctor.connection_failures import Attempt, address_text, advertised, dispensable, host_verdicts
@@ -33,10 +34,13 @@ from kafka_sink.kafka.protocol.apis.groups import (
 )
 from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest, MetadataResponse, TopicMetadata
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
+from kafka_sink.kafka.protocol.apis.transactions import EndTxnResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
 from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE, READING, Guarantee, lacking
 from kafka_sink.kafka.protocol.transaction_needs import EXACTLY_ONCE
 
+R = TypeVar("R")
+A = TypeVar("A", DescribeGroupResponse, EndTxnResponse)
 # API key -> (lowest, highest) version.
 Ranges = Mapping[int, tuple[int, int]]
 # Hosts that the doctor connects to in parallel.
@@ -96,7 +100,7 @@ def reached(config: ClientConfig) -> Iterator[Hosts]:
             address = attempt.host, attempt.port
             dialogues[address] = dialogue
             if attempt.failure is not None:
-                attempt = replace(attempt, failure=advertised(attempt.failure))
+                attempt.failure = advertised(attempt.failure)
             where = f"broker {others.pop(address)}, {address_text(*address)}"
             hosts.verdicts += host_verdicts(attempt, where, config.security)
         if others:
@@ -191,46 +195,38 @@ class Examination:
         assert self._hosts.bootstrap is not None, "the step of the cluster needs it"
         return reached or {"the bootstrap server": self._hosts.bootstrap.ranges}
 
-    def ask(self, request: Request) -> object:
-        """Ask any broker. Raises NoAnswer."""
-        dialogue = self._hosts.any
+    def ask(self, request: Request, of: type[R], dialogue: Dialogue | None = None) -> R:
+        """Return the answer of this broker, or of any. Raises NoAnswer."""
+        dialogue = self._hosts.any if dialogue is None else dialogue
         assert dialogue is not None, "every step here needs the cluster"
-        return dialogue.ask(request)
+        response = dialogue.ask(request)
+        assert isinstance(response, of)
+        return response
 
     def metadata_of(self, name: str) -> TopicMetadata:
-        response = self.ask(MetadataRequest((name,), allow_auto_topic_creation=False, describe=True))
-        assert isinstance(response, MetadataResponse)
-        return response.topics[0]
+        request = MetadataRequest((name,), allow_auto_topic_creation=False, describe=True)
+        return self.ask(request, MetadataResponse).topics[0]
 
     def operations_on(self, group_id: str) -> tuple[int, int]:
         """Return the error code of its coordinator, and the operations that are allowed on a group, which need not
         exist. Raises NoAnswer, NotReached."""
-
-        def code_of(response: object) -> int:
-            assert isinstance(response, DescribeGroupResponse)
-            return response.error_code
-
         request = DescribeGroupRequest(group_id)
-        code, response = self.of_coordinator(CoordinatorKind.GROUP, group_id, request, code_of)
-        return code, response.authorized_operations if isinstance(response, DescribeGroupResponse) else 0
+        code, response = self.of_coordinator(CoordinatorKind.GROUP, group_id, request, DescribeGroupResponse)
+        return code, 0 if response is None else response.authorized_operations
 
-    def of_coordinator(
-        self, kind: CoordinatorKind, key: str, request: Request, code_of: Callable[[object], int]
-    ) -> tuple[int, object]:
+    def of_coordinator(self, kind: CoordinatorKind, key: str, request: Request, of: type[A]) -> tuple[int, A | None]:
         """Return the error code and the answer of the coordinator of `key`. The answer is None if no coordinator is
         found. Raises NoAnswer, NotReached."""
         code, response = int(ErrorCode.COORDINATOR_NOT_AVAILABLE), None
         for _ in tries():
-            found = self.ask(FindCoordinatorRequest(kind, (key,)))
-            assert isinstance(found, FindCoordinatorResponse)
-            (coordinator,) = found.coordinators
+            (coordinator,) = self.ask(FindCoordinatorRequest(kind, (key,)), FindCoordinatorResponse).coordinators
             code = coordinator.error_code
             if code == ErrorCode.NONE:
                 dialogue = self._hosts.brokers.get(coordinator.node_id)
                 if dialogue is None:
                     raise NotReached(f"broker {coordinator.node_id}")
-                response = dialogue.ask(request)
-                code = code_of(response)
+                response = self.ask(request, of, dialogue)
+                code = response.error_code
             if not is_too_early(code):
                 break
         return code, response

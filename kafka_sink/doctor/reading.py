@@ -56,8 +56,7 @@ class _ReadExamination(Examination):
         """Ask which topics the pattern matches."""
         pattern = self._config.subscribe_pattern
         assert pattern is not None, "asked for by subscribePattern"
-        response = self.ask(MetadataRequest(None, allow_auto_topic_creation=False))
-        assert isinstance(response, MetadataResponse)
+        response = self.ask(MetadataRequest(None, allow_auto_topic_creation=False), MetadataResponse)
         matching = (each.name for each in response.topics if not each.is_internal and pattern.search(each.name))
         self._names = tuple(sorted(matching))
         if not self._names:

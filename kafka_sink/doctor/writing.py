@@ -11,7 +11,6 @@ create nothing.
 from __future__ import annotations
 
 import uuid
-from typing import cast
 
 from kafka_sink.doctor import engine, findings
 from kafka_sink.doctor.dialogue import NotTaken
@@ -156,7 +155,7 @@ class _WriteExamination(Examination):
         request = create_request(self._config.producer, name, wanted, validate_only=validate_only)
         for _ in tries():
             try:
-                response = cast(CreateTopicsResponse, self.ask(request))
+                response = self.ask(request, CreateTopicsResponse)
             except NotTaken:
                 return not_taken(request)
             if not is_busy(response.error_code):
@@ -165,9 +164,8 @@ class _WriteExamination(Examination):
 
     def _settings(self) -> Finding:
         name = self._said.name
-        response = self.ask(TopicConfigsRequest((name,), findings.TOPIC_SETTINGS))
-        assert isinstance(response, TopicConfigsResponse)
-        (told,) = response.topics
+        request = TopicConfigsRequest((name,), findings.TOPIC_SETTINGS)
+        (told,) = self.ask(request, TopicConfigsResponse).topics
         self._values = dict(told.values)
         return findings.settings(told, self._config)
 
@@ -175,9 +173,8 @@ class _WriteExamination(Examination):
         code = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         # A broker answers COORDINATOR_LOAD_IN_PROGRESS while it fetches a block of ids from the controller (KIP-730).
         for _ in tries():
-            response = self.ask(InitProducerIdRequest(self._config.producer.request_timeout_ms))
-            assert isinstance(response, InitProducerIdResponse)
-            code = response.error_code
+            request = InitProducerIdRequest(self._config.producer.request_timeout_ms)
+            code = self.ask(request, InitProducerIdResponse).error_code
             if not is_too_early(code):
                 break
         return findings.producer_id(code, self._said.name, self._config)
@@ -195,12 +192,7 @@ class _WriteExamination(Examination):
         # A random id, so that the request cannot end a real transaction.
         name = f"{prefix}.check-{uuid.uuid4().hex}"
         request = EndTxnRequest(name, 0, 0, committed=False, transaction_version=1)
-
-        def code_of(response: object) -> int:
-            assert isinstance(response, EndTxnResponse)
-            return response.error_code
-
-        code, _ = self.of_coordinator(CoordinatorKind.TRANSACTION, name, request, code_of)
+        code, _ = self.of_coordinator(CoordinatorKind.TRANSACTION, name, request, EndTxnResponse)
         return findings.transactional_id(code, prefix, self._config)
 
     def _group(self, prefix: str) -> Finding:
@@ -222,20 +214,16 @@ class _WriteExamination(Examination):
         there = tuple(each.name for each in topics if each.error_code == ErrorCode.NONE and each.partitions)
         configs: tuple[TopicConfigs, ...] = ()
         if there:
-            response = self.ask(TopicConfigsRequest(there, findings.STATE_SETTINGS))
-            assert isinstance(response, TopicConfigsResponse)
-            configs = response.topics
+            configs = self.ask(TopicConfigsRequest(there, findings.STATE_SETTINGS), TopicConfigsResponse).topics
         return findings.state_topics(topics, configs, self._config)
 
     def _told(self, setting: str) -> str | None:
         """Return a broker's value of `setting`, or None if it is unknown or no broker is reached. Raises NoAnswer."""
         for node_id, dialogue in self._hosts.brokers.items():
             try:
-                response = dialogue.ask(DescribeConfigsRequest(node_id, setting))
+                return self.ask(DescribeConfigsRequest(node_id, setting), DescribeConfigsResponse, dialogue).value
             except NotTaken:
                 return None
-            assert isinstance(response, DescribeConfigsResponse)
-            return response.value
         return None
 
 
