@@ -31,7 +31,7 @@ from kafka_sink.errors import (
     WriteWouldFail,
 )
 from kafka_sink.exporting.co_partition import co_partitioned
-from kafka_sink.exporting.columns import ColumnArguments, ColumnOrName, Framing, record_frame, staged
+from kafka_sink.exporting.columns import ColumnArguments, ColumnOrName, record_frame, staged
 from kafka_sink.registry import serialized
 from read_back import read_topic
 from spark_writes import Here
@@ -60,7 +60,7 @@ def ids_by_partition(kafka: LocalKafka, topic: str) -> dict[int, list[tuple[int,
 
 
 def record(frame: DataFrame, schema: str | None = None, **said: Any) -> DataFrame:
-    return record_frame(*staged(frame, ColumnArguments(**said), Framing(topic="t", schema=schema)))
+    return record_frame(*staged(frame, ColumnArguments(topic="t", schema=schema, **said)))
 
 
 def one(frame: DataFrame) -> dict[str, Any]:
@@ -160,9 +160,7 @@ def test_a_column_is_named_whatever_characters_its_name_has(spark: SparkSession,
     assert json.loads(bytes(one(frame.select(framed.alias("f")))["f"])[5:]) == {name: "k"}
     assert one(frame.select(K.string_bytes(in_code).alias("b"))) == {"b": b"k"}
     numbers = spark.createDataFrame([(2, "b"), (0, "d")], [name, "value"]).coalesce(1)
-    made_of = co_partitioned(
-        *staged(numbers, ColumnArguments(key=name, partition=name), Framing(topic="t")), 1, (name,)
-    )
+    made_of = co_partitioned(*staged(numbers, ColumnArguments(topic="t", key=name, partition=name)), 1, (name,))
     assert [row.key for row in record_frame(*made_of).collect()] == ["0", "2"]
 
 

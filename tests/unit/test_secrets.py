@@ -21,7 +21,8 @@ from pyspark.sql import types as spark_types
 from certificates import Authority
 from effort import each, some
 from kafka_sink import errors
-from kafka_sink.cli.checkpoint import tell_receipt
+from kafka_sink.cli.checkpoint import last_receipt
+from kafka_sink.cli.transactions_text import tell_receipt
 from kafka_sink.command_line import assignment
 from kafka_sink.doctor.writing import command, examine, look_at_hosts
 from kafka_sink.errors import KafkaSinkError, WriteKind
@@ -277,7 +278,7 @@ def receipt_failures(path: str) -> Iterator[BaseException | str]:
     yield repr(message)
     out = io.StringIO()
     with redirect_stdout(out):
-        tell_receipt(path, "q")
+        tell_receipt(path, last_receipt(path, "q"))
     yield out.getvalue()
     ReceiptTotals(path).written_in(Run("q", "r", 0))
     leave_receipt([message], sleep=lambda _: None)
