@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import NamedTuple, Protocol, Self, TypeAlias, TypeVar
@@ -235,6 +235,29 @@ def _named(topics: Iterable[str]) -> str:
     named = sorted(every - {OTHER})
     more = len(named) > MOST_SHOWN or OTHER in every
     return ", ".join([*map(quoted, named[:MOST_SHOWN]), *["others"] * more]) or "no topic"
+
+
+def counts_of(micro_batch: MicroBatch, topics: Names) -> Iterator[tuple[str, float, dict[str, str]]]:
+    """Yield what the micro-batch adds to the counters of `prometheus` and `opentelemetry`: name, count, and the labels
+    beside the query's."""
+    for topic, totals in micro_batch.topics.items():
+        of_topic = {"topic": topics(topic)}
+        yield "rows", totals.row_count, of_topic
+        yield "bytes", totals.byte_count, of_topic
+        yield "record_batches", totals.batch_count, of_topic
+        yield "retried_rows", totals.retried_count, of_topic
+    for kind, count in micro_batch.written.bad_rows.items():
+        yield "bad_rows", count, kind._asdict()
+    for topic, read in micro_batch.read.topics.items():
+        of_topic = {"topic": topics(topic)}
+        yield "read.rows", read.row_count, of_topic
+        yield "read.bytes", read.byte_count, of_topic
+        yield "read.offsets_left_out", read.left_out_count, of_topic
+    for source, partitions in micro_batch.broken_logs.items():
+        yield "source.broken_logs", partitions, {"source": source}
+    if micro_batch.written.throttled_ms is not None:
+        yield "throttled_seconds", micro_batch.written.throttled_ms / 1000, {}
+    yield "input_rows", micro_batch.input_row_count, {}
 
 
 # Called with each micro-batch. The listener logs its OSError and continues.

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from opentelemetry.metrics import CallbackOptions, Counter, Meter, Observation
 
-from kafka_sink.monitoring.micro_batch import Attentive, MicroBatch, Names
+from kafka_sink.monitoring.micro_batch import Attentive, MicroBatch, Names, counts_of
 from kafka_sink.monitoring.transactions import OpenOfSink, OpenTransactions, TransactionWatcher
 
 
@@ -21,21 +21,20 @@ class OpenTelemetry(Attentive, TransactionWatcher):
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
         self._queries, self._topics = Names(), Names()
-        self._rows = self._counter("rows", "{row}", "Rows that leaders acknowledged.")
-        self._bytes = self._counter("bytes", "By", "Bytes of record batches that leaders acknowledged.")
-        self._batches = self._counter("record_batches", "{batch}", "Record batches that leaders acknowledged.")
-        self._retried = self._counter("retried_rows", "{row}", "Rows that were sent again, each time counted.")
-        self._bad_rows = self._counter("bad_rows", "{row}", "Bad rows, dropped or sent as dead letters.")
-        self._input_rows = self._counter("input_rows", "{row}", "Rows that the sources delivered.")
-        self._read_rows = self._counter("read.rows", "{row}", 'Rows that format("pykafka") read.')
-        self._read_bytes = self._counter("read.bytes", "By", "Bytes of record batches that brokers sent.")
-        self._left_out = self._counter(
-            "read.offsets_left_out", "{offset}", "Data loss: offsets that could not be read."
-        )
-        self._broken_logs = self._counter(
+        self._counters: dict[str, Counter] = {}
+        self._counter("rows", "{row}", "Rows that leaders acknowledged.")
+        self._counter("bytes", "By", "Bytes of record batches that leaders acknowledged.")
+        self._counter("record_batches", "{batch}", "Record batches that leaders acknowledged.")
+        self._counter("retried_rows", "{row}", "Rows that were sent again, each time counted.")
+        self._counter("bad_rows", "{row}", "Bad rows, dropped or sent as dead letters.")
+        self._counter("input_rows", "{row}", "Rows that the sources delivered.")
+        self._counter("read.rows", "{row}", 'Rows that format("pykafka") read.')
+        self._counter("read.bytes", "By", "Bytes of record batches that brokers sent.")
+        self._counter("read.offsets_left_out", "{offset}", "Data loss: offsets that could not be read.")
+        self._counter(
             "source.broken_logs", "{partition}", "Data loss: partitions that were deleted, created again or truncated."
         )
-        self._throttled = self._counter("throttled", "s", "Time that brokers throttled tasks, summed over tasks.")
+        self._counter("throttled_seconds", "s", "Time that brokers throttled tasks, summed over tasks.")
         self._duration = meter.create_histogram("pykafka.micro_batch.duration", "s", "Duration of a micro-batch.")
         self._write = meter.create_histogram("pykafka.write.duration", "s", "Its part in tasks and commit.")
         # _seen_s by query; _lag by query and source; _behind also by metric.
@@ -46,8 +45,9 @@ class OpenTelemetry(Attentive, TransactionWatcher):
         self._transactions: dict[str, OpenTransactions] = {}
         self._observe()
 
-    def _counter(self, name: str, unit: str, text: str) -> Counter:
-        return self._meter.create_counter(f"pykafka.{name}", unit, text)
+    def _counter(self, name: str, unit: str, text: str) -> None:
+        # OpenTelemetry names no unit in a counter's name.
+        self._counters[name] = self._meter.create_counter(f"pykafka.{name.removesuffix('_seconds')}", unit, text)
 
     def _observe(self) -> None:
         """Create the gauges. They are read when the application exports them."""
@@ -69,24 +69,8 @@ class OpenTelemetry(Attentive, TransactionWatcher):
     def __call__(self, micro_batch: MicroBatch) -> None:
         query = self._queries(micro_batch.query)
         of_query = {"query": query}
-        for topic, totals in micro_batch.topics.items():
-            of_topic = {**of_query, "topic": self._topics(topic)}
-            self._rows.add(totals.row_count, of_topic)
-            self._bytes.add(totals.byte_count, of_topic)
-            self._batches.add(totals.batch_count, of_topic)
-            self._retried.add(totals.retried_count, of_topic)
-        for kind, count in micro_batch.written.bad_rows.items():
-            self._bad_rows.add(count, {**of_query, "outcome": kind.outcome, "reason": kind.reason})
-        for topic, read in micro_batch.read.topics.items():
-            of_topic = {**of_query, "topic": self._topics(topic)}
-            self._read_rows.add(read.row_count, of_topic)
-            self._read_bytes.add(read.byte_count, of_topic)
-            self._left_out.add(read.left_out_count, of_topic)
-        for source, partitions in micro_batch.broken_logs.items():
-            self._broken_logs.add(partitions, {**of_query, "source": source})
-        if micro_batch.written.throttled_ms is not None:
-            self._throttled.add(micro_batch.written.throttled_ms / 1000, of_query)
-        self._input_rows.add(micro_batch.input_row_count, of_query)
+        for name, count, labels in counts_of(micro_batch, self._topics):
+            self._counters[name].add(count, of_query | labels)
         self._duration.record(micro_batch.duration_ms / 1000, of_query)
         self._write.record(micro_batch.write_ms / 1000, of_query)
         self._lag |= {(query, source): records for source, records in micro_batch.lag.items()}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, push_to_gateway, write_to_textfile
 
-from kafka_sink.monitoring.micro_batch import Attentive, MicroBatch, Names
+from kafka_sink.monitoring.micro_batch import Attentive, MicroBatch, Names, counts_of
 from kafka_sink.monitoring.transactions import OpenTransactions, TransactionWatcher
 
 BY_QUERY, BY_TOPIC, BY_SOURCE = ("query",), ("query", "topic"), ("query", "source")
@@ -43,20 +43,21 @@ class Prometheus(Attentive, TransactionWatcher):
         self._job = job
         self._registry = CollectorRegistry() if registry is None else registry
         self._queries, self._topics = Names(), Names()
+        self._counters: dict[str, Counter] = {}
         self._count_rows()
         self._count_micro_batches()
         self._watch_transactions()
 
     def _count_rows(self) -> None:
-        self._rows = self._counter("rows", "Rows that leaders acknowledged.", BY_TOPIC)
-        self._bytes = self._counter("bytes", "Bytes of record batches that leaders acknowledged.", BY_TOPIC)
-        self._batches = self._counter("record_batches", "Record batches that leaders acknowledged.", BY_TOPIC)
-        self._retried = self._counter("retried_rows", "Rows that were sent again, each time counted.", BY_TOPIC)
-        self._bad_rows = self._counter("bad_rows", "Bad rows, dropped or sent as dead letters.", BY_OUTCOME)
-        self._input_rows = self._counter("input_rows", "Rows that the sources delivered.", BY_QUERY)
-        self._read_rows = self._counter("read_rows", 'Rows that format("pykafka") read.', BY_TOPIC)
-        self._read_bytes = self._counter("read_bytes", "Bytes of record batches that brokers sent.", BY_TOPIC)
-        self._left_out = self._counter(
+        self._counter("rows", "Rows that leaders acknowledged.", BY_TOPIC)
+        self._counter("bytes", "Bytes of record batches that leaders acknowledged.", BY_TOPIC)
+        self._counter("record_batches", "Record batches that leaders acknowledged.", BY_TOPIC)
+        self._counter("retried_rows", "Rows that were sent again, each time counted.", BY_TOPIC)
+        self._counter("bad_rows", "Bad rows, dropped or sent as dead letters.", BY_OUTCOME)
+        self._counter("input_rows", "Rows that the sources delivered.", BY_QUERY)
+        self._counter("read_rows", 'Rows that format("pykafka") read.', BY_TOPIC)
+        self._counter("read_bytes", "Bytes of record batches that brokers sent.", BY_TOPIC)
+        self._counter(
             "read_offsets_left_out", "Data loss: offsets that could not be read (failOnDataLoss=false).", BY_TOPIC
         )
         self._lag = self._gauge(
@@ -65,15 +66,15 @@ class Prometheus(Attentive, TransactionWatcher):
         self._behind = self._gauge(
             "source_offsets_behind_latest", "The same over partitions, by the name in Spark's progress.", BY_METRIC
         )
-        self._broken_logs = self._counter(
+        self._counter(
             "source_broken_logs", "Data loss: partitions that were deleted, created again or truncated.", BY_SOURCE
         )
 
     def _count_micro_batches(self) -> None:
-        self._micro_batches = self._counter("micro_batches", "Micro-batches that read or wrote something.", BY_QUERY)
-        self._seconds = self._counter("micro_batch_seconds", "Seconds that micro-batches took.", BY_QUERY)
-        self._write_seconds = self._counter("write_seconds", "Of these, seconds in tasks and commit.", BY_QUERY)
-        self._throttled_seconds = self._counter(
+        self._counter("micro_batches", "Micro-batches that read or wrote something.", BY_QUERY)
+        self._counter("micro_batch_seconds", "Seconds that micro-batches took.", BY_QUERY)
+        self._counter("write_seconds", "Of these, seconds in tasks and commit.", BY_QUERY)
+        self._counter(
             "throttled_seconds", "Seconds that brokers throttled tasks by quotas, summed over tasks.", BY_QUERY
         )
         self._last_id = self._gauge("last_micro_batch", "Number of the last micro-batch.", BY_QUERY)
@@ -93,40 +94,24 @@ class Prometheus(Attentive, TransactionWatcher):
             "transactions_seen_timestamp_seconds", "When brokers last answered about open transactions.", BY_PREFIX
         )
 
-    def _counter(self, name: str, text: str, labels: Sequence[str]) -> Counter:
-        return Counter(f"pykafka_{name}", text, labels, registry=self._registry)
+    def _counter(self, name: str, text: str, labels: Sequence[str]) -> None:
+        self._counters[name] = Counter(f"pykafka_{name}", text, labels, registry=self._registry)
 
     def _gauge(self, name: str, text: str, labels: Sequence[str]) -> Gauge:
         return Gauge(f"pykafka_{name}", text, labels, registry=self._registry)
 
     def __call__(self, micro_batch: MicroBatch) -> None:
         query = self._queries(micro_batch.query)
-        for topic, totals in micro_batch.topics.items():
-            labels = query, self._topics(topic)
-            self._rows.labels(*labels).inc(totals.row_count)
-            self._bytes.labels(*labels).inc(totals.byte_count)
-            self._batches.labels(*labels).inc(totals.batch_count)
-            self._retried.labels(*labels).inc(totals.retried_count)
-        for kind, count in micro_batch.written.bad_rows.items():
-            self._bad_rows.labels(query, kind.outcome, kind.reason).inc(count)
-        for topic, read in micro_batch.read.topics.items():
-            labels = query, self._topics(topic)
-            self._read_rows.labels(*labels).inc(read.row_count)
-            self._read_bytes.labels(*labels).inc(read.byte_count)
-            self._left_out.labels(*labels).inc(read.left_out_count)
+        for name, count, labels in counts_of(micro_batch, self._topics):
+            self._counters[name.replace(".", "_")].labels(query=query, **labels).inc(count)
         for source, records in micro_batch.lag.items():
             self._lag.labels(query, source).set(records)
         for source, metrics in micro_batch.source_metrics.items():
             for metric, value in metrics.items():
                 self._behind.labels(query, source, metric).set(float(value))
-        for source, partitions in micro_batch.broken_logs.items():
-            self._broken_logs.labels(query, source).inc(partitions)
-        self._input_rows.labels(query).inc(micro_batch.input_row_count)
-        self._micro_batches.labels(query).inc()
-        self._seconds.labels(query).inc(micro_batch.duration_ms / 1000)
-        self._write_seconds.labels(query).inc(micro_batch.write_ms / 1000)
-        if micro_batch.written.throttled_ms is not None:
-            self._throttled_seconds.labels(query).inc(micro_batch.written.throttled_ms / 1000)
+        self._counters["micro_batches"].labels(query).inc()
+        self._counters["micro_batch_seconds"].labels(query).inc(micro_batch.duration_ms / 1000)
+        self._counters["write_seconds"].labels(query).inc(micro_batch.write_ms / 1000)
         self._last_id.labels(query).set(micro_batch.batch_id)
         self._last_s.labels(query).set(micro_batch.ended_s)
         self._seen_s.labels(query).set(micro_batch.ended_s)
