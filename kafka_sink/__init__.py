@@ -13,7 +13,7 @@
     brokers ... acknowledgements -> receipts -> the task's commit message -> the driver
 
 `kafka/` is a client that needs no other part of the package. `kept.py` keeps clients from task to task. `options/` has
-the table of options and makes the configuration. `errors/` has the tree of errors. `text/` quotes and redacts texts.
+the table of options and makes the configuration. `errors/` has the tree of errors, and quotes and redacts texts.
 `commit/` is the two-phase commit. `doctor/` finds out why a write would fail. `verification/` compares receipts with
 topics. `cli/` has the commands. `monitoring/` shows progress. `registry/` encodes values for a Schema Registry.
 `exporting/` writes with one call. `broker/` is a local Kafka for development and tests.

@@ -27,7 +27,8 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status."""
     args = parser().parse_args(arguments)
-    return run_to_the_end(lambda: run(args.command, args.arguments))
+    module, _ = COMMANDS[args.command]
+    return run_to_the_end(lambda: importlib.import_module(module).main(args.arguments))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -43,12 +44,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("command", choices=list(COMMANDS), metavar="COMMAND", help=argparse.SUPPRESS)
     made.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return made
-
-
-def run(command: str, arguments: Sequence[str]) -> int:
-    module, _ = COMMANDS[command]
-    status: int = importlib.import_module(module).main(arguments)
-    return status
 
 
 if __name__ == "__main__":

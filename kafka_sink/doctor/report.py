@@ -110,10 +110,13 @@ class Report:
         return tuple(verdict for verdict in self.verdicts if verdict.status is Status.FAILED)
 
     @property
+    def counts(self) -> dict[str, int]:
+        """The count of verdicts for each status."""
+        return {status.value: sum(verdict.status is status for verdict in self.verdicts) for status in Status}
+
+    @property
     def summary(self) -> str:
-        """The count of verdicts for each status, in one line."""
-        counts = [(status, sum(verdict.status is status for verdict in self.verdicts)) for status in Status]
-        return ", ".join(f"{count} {status}" for status, count in counts if count)
+        return ", ".join(f"{count} {status}" for status, count in self.counts.items() if count)
 
     def __add__(self, other: Report) -> Report:
         return Report(self.verdicts + other.verdicts)
@@ -131,11 +134,7 @@ class Report:
 
     def document(self) -> dict[str, Any]:
         """Return the whole report as a JSON document, for scripts."""
-        return {
-            "ok": self.ok,
-            "counts": {status.value: sum(each.status is status for each in self.verdicts) for status in Status},
-            "verdicts": [each.document() for each in self.verdicts],
-        }
+        return {"ok": self.ok, "counts": self.counts, "verdicts": [each.document() for each in self.verdicts]}
 
     def _repr_html_(self) -> str:
         heads, rows = self._cells()
