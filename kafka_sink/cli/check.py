@@ -63,12 +63,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from kafka_sink.cli import stuck
 
         report += stuck.examine_stream(args.checkpoint, config, args.wait)
-        of_cause, lines = told_cause(stuck.cause(report))
+        of_cause, lines = cause_of(stuck.cause(report))
     answer(args.json, report.document() | of_cause, *report.text(terminal_width()).split("\n"), *lines)
     return OK if report.ok else FAILED
 
 
-def told_cause(cause: Verdict | None) -> tuple[dict[str, object], list[str]]:
+def cause_of(cause: Verdict | None) -> tuple[dict[str, object], list[str]]:
     """Return why the stream is stuck, as a key of the document and as lines."""
     if cause is None:
         return {"cause": None}, ["", "Nothing here holds the stream up."]

@@ -393,8 +393,8 @@ def changed_topics(client: AdminClient, found: SinkTransactions) -> tuple[dict[s
     created_again = decision.created_again(client.topic_ids(topics))
     gone = {
         topic: decision.topic_ids[topic]
-        for topic, told in client.topics(topics).items()
-        if told.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for topic, metadata in client.topics(topics).items()
+        if metadata.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     }
     return created_again, gone
 

@@ -199,9 +199,9 @@ def tell_unknown(found: SinkTransactions) -> None:
     for each in found.unknown:
         tell(
             "",
-            f"Not changed, because Kafka does not show if it was committed: {told(each)} hangs. Compare the rows that "
-            "read_uncommitted readers find from that offset on with the rows that the query wrote. Only then end it "
-            "with kafka-transactions.sh abort, which makes its rows invisible.",
+            f"Not changed, because Kafka does not show if it was committed: {hanging_text(each)} hangs. Compare the "
+            "rows that read_uncommitted readers find from that offset on with the rows that the query wrote. Only then "
+            "end it with kafka-transactions.sh abort, which makes its rows invisible.",
         )
 
 
@@ -210,7 +210,7 @@ def tell_what_would_be_done(before: SinkTransactions) -> None:
     for each in before.decided:
         tell(f"Would commit {each.transactional_id} ({each.ids}).")
     for hanging in before.hanging:
-        tell(f"Would end with COMMIT {told(hanging)}.")
+        tell(f"Would end with COMMIT {hanging_text(hanging)}.")
     if not before.decided and not before.hanging:
         tell("Nothing to do.")
 
@@ -222,7 +222,7 @@ def tell_what_was_done(before: SinkTransactions, after: SinkTransactions) -> Non
         tell(f"{each.transactional_id} ({each.ids}): {'not ' if each.slot in after.missing else ''}committed, {slot}.")
     for hanging in before.hanging:
         if hanging not in after.hanging:
-            tell(f"Ended with COMMIT: {told(hanging)}.")
+            tell(f"Ended with COMMIT: {hanging_text(hanging)}.")
 
 
 def tell_what_is_left(after: SinkTransactions, refused: Mapping[Hanging, str], *, done: bool) -> None:
@@ -230,10 +230,10 @@ def tell_what_is_left(after: SinkTransactions, refused: Mapping[Hanging, str], *
     `done`: all decided slots are visible, and no transaction hangs."""
     for each, reason in refused.items():
         advice = " This needs the ACL CLUSTER ALTER." if "AUTHORIZATION" in reason else ""
-        tell(f"Still hangs: {told(each)}: {reason}.{advice}")
+        tell(f"Still hangs: {hanging_text(each)}: {reason}.{advice}")
     for each in after.hanging:
         if each not in refused:
-            tell(f"Still hangs, although its leader accepted a marker: {told(each)}.")
+            tell(f"Still hangs, although its leader accepted a marker: {hanging_text(each)}.")
     if after.lost:
         tell(
             f"Unknown if visible: {shown(f'slot {slot}' for slot in after.lost)}. Their consumer groups were "
@@ -281,7 +281,7 @@ def held(transaction: OpenTransaction) -> str:
     )
 
 
-def told(hanging: Hanging) -> str:
+def hanging_text(hanging: Hanging) -> str:
     return (
         f"{quoted(hanging.transactional_id)} ({hanging.ids}) on {hanging.topic}-{hanging.partition} from offset "
         f"{hanging.start_offset}"

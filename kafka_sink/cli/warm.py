@@ -44,11 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             count = (strip_archive if undo else compile_archive)(archive)
         except (OSError, zipfile.BadZipFile) as failure:
             return say(f"{archive} was not changed: {failure}", NOT_DONE)
-        tell(f"{archive}: {_told(count, undo)}")
+        tell(f"{archive}: {_result(count, undo)}")
     return OK
 
 
-def _told(count: int, undo: bool) -> str:
+def _result(count: int, undo: bool) -> str:
     if undo:
         return f"{count} compiled modules removed"
     return f"{count} modules compiled" if count else "compiled already"

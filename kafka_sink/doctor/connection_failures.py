@@ -148,7 +148,7 @@ def hung_up(at: str, *, is_authenticated: bool) -> Failure:
             )
 
 
-def said_nothing(at: str, error: TimeoutError) -> Failure:
+def no_answer(at: str, error: TimeoutError) -> Failure:
     if at == "api versions":
         return Failure(
             at,

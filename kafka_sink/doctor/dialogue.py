@@ -90,8 +90,8 @@ class Dialogue:
         except (OSError, ProtocolError) as error:
             self._connection.close()
             self.close()
-            said = _waited() if isinstance(error, TimeoutError) else error
-            raise NoAnswer(f"no answer to {name}: {said}") from None
+            why = _waited() if isinstance(error, TimeoutError) else error
+            raise NoAnswer(f"no answer to {name}: {why}") from None
 
     def asked(self, request: Request) -> Response:
         """Return the answer to `request`, as `ask` does. Raises OSError, ProtocolError."""
@@ -249,9 +249,9 @@ def _secured(sock: socket.socket, host: str, config: ClientConfig) -> tuple[sock
 
 
 def _of_tls(error: OSError | ValueError) -> Failure:
-    told = explain(error) if isinstance(error, OSError) else None
-    if told is not None:
-        return connection_failures.tls_failure(told)
+    failure = explain(error) if isinstance(error, OSError) else None
+    if failure is not None:
+        return connection_failures.tls_failure(failure)
     if isinstance(error, ConnectionError | ssl.SSLEOFError):
         return connection_failures.tls_failure(HUNG_UP)
     return Failure("tls", f"TLS failed: {error}", "the broker's log may say more")
@@ -283,11 +283,11 @@ def _introduce(attempt: Attempt, dialogue: Dialogue, config: ClientConfig) -> No
     except _TooSlow as slow:
         raise _Stopped(connection_failures.too_slow(str(slow), _waited())) from None
     except TimeoutError:
-        raise _Stopped(connection_failures.said_nothing(dialogue.at, _waited())) from None
+        raise _Stopped(connection_failures.no_answer(dialogue.at, _waited())) from None
     except OSError as error:
         # TLS 1.3: the client's handshake ends before the broker checks the client's certificate.
-        if (told := explain(error)) is not None:
-            raise _Stopped(connection_failures.tls_failure(told)) from None
+        if (failure := explain(error)) is not None:
+            raise _Stopped(connection_failures.tls_failure(failure)) from None
         is_authenticated = config.security.is_authenticated
         raise _Stopped(connection_failures.hung_up(dialogue.at, is_authenticated=is_authenticated)) from None
 

@@ -55,8 +55,8 @@ _FOR_QUOTAS: tuple[Request, ...] = (
     ProduceRequest(-1, 0, ()),
     FetchRequest("", None, 0, 0, -1, IsolationLevel.READ_UNCOMMITTED, max_bytes=1, min_bytes=0, max_wait_ms=0),
 )
-# A throttle is told from this on.
-TOLD_THROTTLE_MS = 1_000
+# A throttle is shown from this on.
+SHOWN_THROTTLE_MS = 1_000
 
 
 def examine_hosts(config: ClientConfig) -> Report:
@@ -185,7 +185,7 @@ class Examination:
             for request in _FOR_QUOTAS:
                 with contextlib.suppress(NoAnswer):
                     dialogue.ask(request)
-            if dialogue.throttle_time_ms >= TOLD_THROTTLE_MS:
+            if dialogue.throttle_time_ms >= SHOWN_THROTTLE_MS:
                 finding = findings.throttled(dialogue.throttle_time_ms, self._client)
                 self.verdicts.append(Verdict("throttle", where, finding))
 
@@ -269,7 +269,7 @@ _CLUSTER_IDS: tuple[tuple[str, str], ...] = (("redpanda.", "Redpanda"),)
 
 _PRODUCE, _API_VERSIONS, _END_TXN, _DESCRIBE_PRODUCERS, _LIST_TRANSACTIONS = 0, 18, 26, 61, 66
 # The first release of Apache Kafka that takes this version of this request, newest first. Source: the versions that
-# brokers of these releases told, and the KIPs.
+# brokers of these releases report, and the KIPs.
 _RELEASES: tuple[tuple[str, int, int], ...] = (
     ("4.4", _API_VERSIONS, 5),
     ("4.1", _LIST_TRANSACTIONS, 2),  # KIP-1152

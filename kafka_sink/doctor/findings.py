@@ -90,29 +90,29 @@ def throttled(throttle_time_ms: int, client: ClientConfig) -> Finding:
 # --- the topic --------------------------------------------------------------------------------------------------------
 
 
-def topic(said: TopicMetadata, config: SinkConfig, *, option: str = "topic") -> Finding:
+def topic(answer: TopicMetadata, config: SinkConfig, *, option: str = "topic") -> Finding:
     """Judge the metadata of a topic. `option` is the option that names the topic."""
-    match said.error_code:
-        case ErrorCode.NONE | ErrorCode.LEADER_NOT_AVAILABLE if said.partitions:
-            count = len(said.partitions)
+    match answer.error_code:
+        case ErrorCode.NONE | ErrorCode.LEADER_NOT_AVAILABLE if answer.partitions:
+            count = len(answer.partitions)
             return ok(f"{count} partition{'s' if count != 1 else ''}")
         case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return missing(said.name, "false", config, option=option)
+            return missing(answer.name, "false", config, option=option)
         case ErrorCode.INVALID_TOPIC_EXCEPTION:
             return failed("no topic can have this name", f"correct the {option} option")
         case _:
-            return not_described(said, AclOperation.WRITE, config.producer)
+            return not_described(answer, AclOperation.WRITE, config.producer)
 
 
-def not_described(said: TopicMetadata, operation: AclOperation, client: ClientConfig) -> Finding:
+def not_described(answer: TopicMetadata, operation: AclOperation, client: ClientConfig) -> Finding:
     """Judge an error code instead of a topic's metadata. `operation` is what the topic is for."""
-    if said.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+    if answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return failed(
             "not allowed to see it, whether it exists or not (TOPIC_AUTHORIZATION_FAILED)",
-            _acl_remedy(f"TOPIC {said.name} {operation.name} (it implies DESCRIBE)", client),
+            _acl_remedy(f"TOPIC {answer.name} {operation.name} (it implies DESCRIBE)", client),
         )
     return failed(
-        f"the cluster does not describe it: {_named(said.error_code)}", "look at the brokers' logs, then check again"
+        f"the cluster does not describe it: {_named(answer.error_code)}", "look at the brokers' logs, then check again"
     )
 
 
@@ -139,15 +139,15 @@ def missing(name: str, auto_create: str | None, config: SinkConfig, *, option: s
             return failed("there is no such topic", remedy)
 
 
-def created(said: CreateTopicsResponse, name: str, wanted: NewTopic, config: SinkConfig) -> Finding:
+def created(answer: CreateTopicsResponse, name: str, wanted: NewTopic, config: SinkConfig) -> Finding:
     """Judge the answer to a request that creates a missing topic."""
-    if said.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
+    if answer.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
         return ok("another client created it at the same time; it is not changed")
-    if said.error_code == ErrorCode.NONE:
+    if answer.error_code == ErrorCode.NONE:
         what = "the brokers' defaults" if wanted == NewTopic() else wanted.shown
         return ok(f"created, with {what} (createTopics)")
     create = f"create it ({topics_command(config.producer, {'--create': None, '--topic': name})})"
-    match said.error_code:
+    match answer.error_code:
         case ErrorCode.TOPIC_AUTHORIZATION_FAILED | ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             remedy = f"{create}, or {_acl_remedy(f'TOPIC {name} CREATE', config.producer)}"
         case ErrorCode.UNSUPPORTED_VERSION:
@@ -164,29 +164,29 @@ def created(said: CreateTopicsResponse, name: str, wanted: NewTopic, config: Sin
             remedy = f"{create}, or correct the setting that the broker refuses"
     asked = "" if wanted == NewTopic() else f" with {wanted.shown}"
     # The broker's message quotes the refused setting, so it is shown only if no setting is redacted.
-    why = _with_message(said) if wanted.shown == str(wanted) else _named(said.error_code)
+    why = _with_message(answer) if wanted.shown == str(wanted) else _named(answer.error_code)
     return failed(f"there is no such topic, and it was not created{asked}: {why}", remedy)
 
 
-def _with_message(said: CreateTopicsResponse) -> str:
-    return _named(said.error_code) + (f": {said.error_message.rstrip('.')}" if said.error_message else "")
+def _with_message(answer: CreateTopicsResponse) -> str:
+    return _named(answer.error_code) + (f": {answer.error_message.rstrip('.')}" if answer.error_message else "")
 
 
-def leaders(said: TopicMetadata) -> Finding:
-    leaderless = [each.partition for each in said.partitions if each.leader_id < 0]
+def leaders(answer: TopicMetadata) -> Finding:
+    leaderless = [each.partition for each in answer.partitions if each.leader_id < 0]
     if leaderless:
         return failed(
             f"no leader for {_partitions(leaderless)}",
             "start the brokers that have their replicas: without a leader, rows wait for kafka.delivery.timeout.ms, "
             "then fail",
         )
-    brokers = len({each.leader_id for each in said.partitions})
+    brokers = len({each.leader_id for each in answer.partitions})
     return ok(f"every partition has a leader, on {brokers} broker{'s' if brokers != 1 else ''}")
 
 
-def replication(said: TopicMetadata) -> Finding:
-    alone = [each.partition for each in said.partitions if len(each.replica_nodes) < 2]
-    factor = min(len(each.replica_nodes) for each in said.partitions)
+def replication(answer: TopicMetadata) -> Finding:
+    alone = [each.partition for each in answer.partitions if len(each.replica_nodes) < 2]
+    factor = min(len(each.replica_nodes) for each in answer.partitions)
     if alone:
         return warning(
             f"replication factor 1: {_partitions(alone)} {'is' if len(alone) == 1 else 'are'} on one broker only",
@@ -197,20 +197,20 @@ def replication(said: TopicMetadata) -> Finding:
     return ok(f"replication factor {factor}")
 
 
-def settings(said: TopicConfigs, config: SinkConfig) -> Finding:
-    if said.error_code == ErrorCode.NONE:
+def settings(answer: TopicConfigs, config: SinkConfig) -> Finding:
+    if answer.error_code == ErrorCode.NONE:
         return ok("known")
     return skipped(
-        f"the cluster does not show them: {_named(said.error_code)}",
+        f"the cluster does not show them: {_named(answer.error_code)}",
         f"nothing, a write does not need them; to check them, "
-        f"{_acl_remedy(f'TOPIC {said.topic} DESCRIBE_CONFIGS', config.producer)}",
+        f"{_acl_remedy(f'TOPIC {answer.topic} DESCRIBE_CONFIGS', config.producer)}",
     )
 
 
-def in_sync(said: TopicMetadata, values: Mapping[str, str], acks: str) -> Finding:
+def in_sync(answer: TopicMetadata, values: Mapping[str, str], acks: str) -> Finding:
     minimum = _number(values, MIN_ISR, 1)
-    factor = min(len(each.replica_nodes) for each in said.partitions)
-    short = [each.partition for each in said.partitions if len(each.isr_nodes) < minimum]
+    factor = min(len(each.replica_nodes) for each in answer.partitions)
+    short = [each.partition for each in answer.partitions if len(each.isr_nodes) < minimum]
     if acks == "all" and minimum > factor:
         return failed(
             f"{MIN_ISR}={minimum} is more than the {factor} replicas there are: every batch would be refused",
@@ -218,7 +218,7 @@ def in_sync(said: TopicMetadata, values: Mapping[str, str], acks: str) -> Findin
         )
     if acks == "all" and short:
         return failed(
-            f"fewer than {MIN_ISR}={minimum} replicas in sync: {_partitions(short)} ({_isr_of(said.partitions)}); "
+            f"fewer than {MIN_ISR}={minimum} replicas in sync: {_partitions(short)} ({_isr_of(answer.partitions)}); "
             "batches would be refused (NOT_ENOUGH_REPLICAS)",
             "start the brokers that are down, or wait until their replicas have caught up",
         )
@@ -227,7 +227,7 @@ def in_sync(said: TopicMetadata, values: Mapping[str, str], acks: str) -> Findin
             f"{MIN_ISR}=1: with acks=all a row may be acknowledged while only the leader has it",
             f"set {MIN_ISR} of the topic to 2: such a row is lost if the leader dies",
         )
-    return ok(f"{MIN_ISR}={minimum}; {_isr_of(said.partitions)}")
+    return ok(f"{MIN_ISR}={minimum}; {_isr_of(answer.partitions)}")
 
 
 def _number(values: Mapping[str, str], name: str, otherwise: int) -> int:
@@ -306,18 +306,18 @@ def _partitions(numbers: Collection[int]) -> str:
 # --- permissions ------------------------------------------------------------------------------------------------------
 
 
-def dead_letter_topic(said: TopicMetadata, config: SinkConfig) -> Finding:
+def dead_letter_topic(answer: TopicMetadata, config: SinkConfig) -> Finding:
     """Judge an existing dead letter topic. The write sends its rows in its own requests and transactions."""
     operations = [AclOperation.WRITE]
     if config.delivery_guarantee == EXACTLY_ONCE:
         operations.append(AclOperation.READ)
-    there = topic(said, config, option="deadLetterTopic")
-    findings = [there, *(may(operation, said, config.producer) for operation in operations)]
+    there = topic(answer, config, option="deadLetterTopic")
+    findings = [there, *(may(operation, answer, config.producer) for operation in operations)]
     return next((each for each in findings if each.status is not Status.OK), there)
 
 
-def may(operation: AclOperation, said: TopicMetadata, client: ClientConfig) -> Finding:
-    return _permission(said.authorized_operations, operation, f"TOPIC {said.name} {operation.name}", client)
+def may(operation: AclOperation, answer: TopicMetadata, client: ClientConfig) -> Finding:
+    return _permission(answer.authorized_operations, operation, f"TOPIC {answer.name} {operation.name}", client)
 
 
 def _permission(authorized_operations: int, operation: AclOperation, acl: str, client: ClientConfig) -> Finding:
@@ -391,20 +391,20 @@ def _no_coordinator(code: int, internal_topic: str) -> Finding:
     )
 
 
-def commit_topic(said: TopicMetadata, made: CreateTopicsResponse | None, config: SinkConfig) -> Finding:
+def commit_topic(answer: TopicMetadata, made: CreateTopicsResponse | None, config: SinkConfig) -> Finding:
     """Judge the commit topic. `made` is the answer to a validate-only creation of a missing topic, else None."""
-    name = said.name
-    if said.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+    name = answer.name
+    if answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return failed("not allowed to see it", _acl_remedy(f"TOPIC {name} READ", config.producer))
-    if made is None and (found := topic(said, config, option="commitTopic")).status is not Status.OK:
+    if made is None and (found := topic(answer, config, option="commitTopic")).status is not Status.OK:
         return found
-    if made is None and len(said.partitions) < COMMIT_TOPIC_PARTITIONS:
+    if made is None and len(answer.partitions) < COMMIT_TOPIC_PARTITIONS:
         return failed(
-            f"{len(said.partitions)} partition, but {COMMIT_TOPIC_PARTITIONS} are needed",
+            f"{len(answer.partitions)} partition, but {COMMIT_TOPIC_PARTITIONS} are needed",
             f"add one (the topic holds no records): {commit_topic_command('--alter', name, config.producer)}",
         )
     if made is None:
-        return may(AclOperation.READ, said, config.producer)
+        return may(AclOperation.READ, answer, config.producer)
     if made.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
         return ok("missing; the first write creates it")
     return failed(

@@ -142,10 +142,12 @@ def _started(python: str) -> Finding:
 
 
 def _judged(took_s: float) -> Finding:
-    said = f"it connected back after {took_s:.1f} s; Spark waits {LIMIT_S:g} s"
+    connected = f"it connected back after {took_s:.1f} s; Spark waits {LIMIT_S:g} s"
     if took_s < SLOW_S:
-        return ok(said)
-    return warning(f"{said}. {_load()}", "give the machine fewer tasks at a time (spark.executor.cores), or more cores")
+        return ok(connected)
+    return warning(
+        f"{connected}. {_load()}", "give the machine fewer tasks at a time (spark.executor.cores), or more cores"
+    )
 
 
 def _load() -> str:

@@ -81,11 +81,11 @@ class _ReadExamination(Examination):
         self.take("leaders", where, lambda: findings.leaders(found[0]))
         self.verdicts = others + self.verdicts
 
-    def _judge(self, said: TopicMetadata) -> Finding:
-        match said.error_code:
-            case ErrorCode.NONE if said.partitions:
-                return ok(f"{len(said.partitions)} partitions")
+    def _judge(self, answer: TopicMetadata) -> Finding:
+        match answer.error_code:
+            case ErrorCode.NONE if answer.partitions:
+                return ok(f"{len(answer.partitions)} partitions")
             case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return failed("there is no such topic", "correct subscribe or assign, or create it")
             case _:
-                return findings.not_described(said, AclOperation.READ, self._client)
+                return findings.not_described(answer, AclOperation.READ, self._client)

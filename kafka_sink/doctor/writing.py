@@ -66,12 +66,12 @@ class _WriteExamination(Examination):
     def take_all(self) -> None:
         config, cluster = self._config, "cluster"
         topic = self.take_topic().where
-        self.take("write acl", topic, lambda: findings.may(AclOperation.WRITE, self._said, config.producer))
-        self.take("leaders", topic, lambda: findings.leaders(self._said))
-        self.take("replication", topic, lambda: findings.replication(self._said))
+        self.take("write acl", topic, lambda: findings.may(AclOperation.WRITE, self._metadata, config.producer))
+        self.take("leaders", topic, lambda: findings.leaders(self._metadata))
+        self.take("replication", topic, lambda: findings.replication(self._metadata))
         self.take("settings", topic, self._settings)
         acks = config.producer.acks
-        self.take("in-sync replicas", topic, lambda: findings.in_sync(self._said, self._values, acks))
+        self.take("in-sync replicas", topic, lambda: findings.in_sync(self._metadata, self._values, acks))
         self.take("unclean election", topic, lambda: findings.unclean(self._values))
         self.take("message size", topic, lambda: findings.message_size(self._values, config.producer))
         self.take("timestamps", topic, lambda: findings.timestamps(self._values))
@@ -81,7 +81,7 @@ class _WriteExamination(Examination):
             self.take("dead letter topic", f"topic {letters}", lambda: self._dead_letter_topic(letters))
         if config.delivery_guarantee == EXACTLY_ONCE:
             prefix = config.transactional_id_prefix or config.txn_app_id or DERIVED_PREFIX
-            self.take("read acl", topic, lambda: findings.may(AclOperation.READ, self._said, config.producer))
+            self.take("read acl", topic, lambda: findings.may(AclOperation.READ, self._metadata, config.producer))
             self.take("commit topic", f"topic {config.commit_topic}", self._commit_topic)
             self.take("transactional id acl", f"{prefix}*", lambda: self._transactional_id(prefix))
             self.take("group acl", f"{prefix}*", lambda: self._group(prefix))
@@ -103,7 +103,7 @@ class _WriteExamination(Examination):
         return self.verdicts[-1]
 
     @property
-    def _said(self) -> TopicMetadata:
+    def _metadata(self) -> TopicMetadata:
         assert self._topic is not None, "a step of the topic needs it"
         if not self._topic.partitions:
             raise NotMade
@@ -129,13 +129,15 @@ class _WriteExamination(Examination):
             return findings.topic(self._topic, self._config)
         if self._config.create_topics:
             return self._make(name)
-        return findings.missing(name, self._told(findings.AUTO_CREATE), self._config)
+        return findings.missing(name, self._broker_setting(findings.AUTO_CREATE), self._config)
 
     def _dead_letter_topic(self, name: str) -> Finding:
-        said = self.metadata_of(name)
-        if said.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return findings.dead_letter_topic(said, self._config)
-        return findings.missing(name, self._told(findings.AUTO_CREATE), self._config, option="deadLetterTopic")
+        answer = self.metadata_of(name)
+        if answer.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return findings.dead_letter_topic(answer, self._config)
+        return findings.missing(
+            name, self._broker_setting(findings.AUTO_CREATE), self._config, option="deadLetterTopic"
+        )
 
     def _make(self, name: str) -> Finding:
         wanted = self._config.create_topics
@@ -144,11 +146,11 @@ class _WriteExamination(Examination):
         if finding.status is Status.FAILED:
             return finding
         for _ in tries():
-            said = self._topic = self.metadata_of(name)
+            answer = self._topic = self.metadata_of(name)
             # Wait until each partition has a leader. If one has none in time, the following steps report it.
-            if said.partitions and all(each.leader_id >= 0 for each in said.partitions):
+            if answer.partitions and all(each.leader_id >= 0 for each in answer.partitions):
                 break
-        return finding if said.partitions else findings.topic(said, self._config)
+        return finding if answer.partitions else findings.topic(answer, self._config)
 
     def _create(self, name: str, wanted: NewTopic, *, validate_only: bool = False) -> CreateTopicsResponse:
         """Create the topic. Ask a busy controller again for `PATIENCE_S`, as a write does. Raises NoAnswer."""
@@ -163,11 +165,11 @@ class _WriteExamination(Examination):
         return response
 
     def _settings(self) -> Finding:
-        name = self._said.name
+        name = self._metadata.name
         request = TopicConfigsRequest((name,), findings.TOPIC_SETTINGS)
-        (told,) = self.ask(request, TopicConfigsResponse).topics
-        self._values = dict(told.values)
-        return findings.settings(told, self._config)
+        (configs,) = self.ask(request, TopicConfigsResponse).topics
+        self._values = dict(configs.values)
+        return findings.settings(configs, self._config)
 
     def _producer_id(self) -> Finding:
         code = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -177,16 +179,16 @@ class _WriteExamination(Examination):
             code = self.ask(request, InitProducerIdResponse).error_code
             if not is_too_early(code):
                 break
-        return findings.producer_id(code, self._said.name, self._config)
+        return findings.producer_id(code, self._metadata.name, self._config)
 
     # --- exactly-once -------------------------------------------------------------------------------------------------
 
     def _commit_topic(self) -> Finding:
-        said = self.metadata_of(self._config.commit_topic)
+        answer = self.metadata_of(self._config.commit_topic)
         made = None
-        if said.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            made = self._create(said.name, NewTopic(COMMIT_TOPIC_PARTITIONS), validate_only=True)
-        return findings.commit_topic(said, made, self._config)
+        if answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            made = self._create(answer.name, NewTopic(COMMIT_TOPIC_PARTITIONS), validate_only=True)
+        return findings.commit_topic(answer, made, self._config)
 
     def _transactional_id(self, prefix: str) -> Finding:
         # A random id, so that the request cannot end a real transaction.
@@ -201,12 +203,12 @@ class _WriteExamination(Examination):
     def _ceiling(self) -> Finding:
         if not self._hosts.brokers:
             raise NotReached("every broker")
-        return findings.ceiling(self._told(findings.CEILING), self._config.transaction_timeout_ms)
+        return findings.ceiling(self._broker_setting(findings.CEILING), self._config.transaction_timeout_ms)
 
     def _retention(self) -> Finding:
         if not self._hosts.brokers:
             raise NotReached("every broker")
-        offsets, ids = self._told(findings.OFFSETS_RETENTION), self._told(findings.IDS_EXPIRATION)
+        offsets, ids = self._broker_setting(findings.OFFSETS_RETENTION), self._broker_setting(findings.IDS_EXPIRATION)
         return findings.retention(offsets, ids, self._config.transaction_timeout_ms)
 
     def _state_topics(self) -> Finding:
@@ -217,7 +219,7 @@ class _WriteExamination(Examination):
             configs = self.ask(TopicConfigsRequest(there, findings.STATE_SETTINGS), TopicConfigsResponse).topics
         return findings.state_topics(topics, configs, self._config)
 
-    def _told(self, setting: str) -> str | None:
+    def _broker_setting(self, setting: str) -> str | None:
         """Return a broker's value of `setting`, or None if it is unknown or no broker is reached. Raises NoAnswer."""
         for node_id, dialogue in self._hosts.brokers.items():
             try:
@@ -258,7 +260,7 @@ def look_at_hosts(error: KafkaSinkError, config: ClientConfig) -> None:
 
 def command(config: ClientConfig) -> str:
     """Return the command that takes the same steps, in backticks. It contains no secret options."""
-    said = shell_command(CHECK, {"--bootstrap-servers": config.bootstrap_servers_text})
+    line = shell_command(CHECK, {"--bootstrap-servers": config.bootstrap_servers_text})
     if config.security.security_protocol == "PLAINTEXT":
-        return f"`{said}`"
-    return f"`{said} --preset FILE`, where FILE has the write's kafka.security, kafka.ssl and kafka.sasl options"
+        return f"`{line}`"
+    return f"`{line} --preset FILE`, where FILE has the write's kafka.security, kafka.ssl and kafka.sasl options"

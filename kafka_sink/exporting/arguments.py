@@ -43,10 +43,10 @@ def sink_options(
 
     Raises InvalidArgument for an option that is given twice or misspelled as an argument, UnknownOption, RefusedOption.
     """
-    said: list[tuple[str, object]] = [("topic", topic), ("deliveryGuarantee", EXACTLY_ONCE if exactly_once else None)]
-    said += [(_name_of(word), value) for word, value in words.items()]
-    said += [(_name(name), value) for name, value in options.items()]
-    return dict(_once((name, _text(value)) for name, value in said if value is not None))
+    given: list[tuple[str, object]] = [("topic", topic), ("deliveryGuarantee", EXACTLY_ONCE if exactly_once else None)]
+    given += [(_name_of(word), value) for word, value in words.items()]
+    given += [(_name(name), value) for name, value in options.items()]
+    return dict(_once((name, _text(value)) for name, value in given if value is not None))
 
 
 def _name_of(word: str) -> str:
@@ -65,10 +65,10 @@ def _name_of(word: str) -> str:
     )
 
 
-def _name(said: str) -> str:
+def _name(given: str) -> str:
     """Return the canonical name of an option. Raises UnknownOption, RefusedOption."""
-    option = WRITING.named(said)
-    return _SPARKS_OWN.get(said.lower(), said) if option is None else option.name
+    option = WRITING.named(given)
+    return _SPARKS_OWN.get(given.lower(), given) if option is None else option.name
 
 
 def _text(value: object) -> str:
@@ -78,9 +78,9 @@ def _text(value: object) -> str:
     return ",".join(f"{name}={option_text(each)}" for name, each in value.items() if each is not None) or "true"
 
 
-def _once(said: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
+def _once(given: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
     names: set[str] = set()
-    for name, text in said:
+    for name, text in given:
         if name.lower() in names:
             raise InvalidArgument(argument=name, reason="it is given twice; keep one of the two.")
         names.add(name.lower())

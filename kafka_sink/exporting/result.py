@@ -79,11 +79,11 @@ class ExportResult:
     @property
     def summary(self) -> str:
         """The result in one line."""
-        told = [self._what_was_written()]
-        told += [f"{self.dropped:,} bad rows dropped"] if self.dropped else []
-        told += [f"{self.dead_lettered:,} bad rows in the dead-letter topic"] if self.dead_lettered else []
-        told += [f"receipt: {quoted(redacted(self.path))}"] if self.path is not None else []
-        return "; ".join(told)
+        parts = [self._what_was_written()]
+        parts += [f"{self.dropped:,} bad rows dropped"] if self.dropped else []
+        parts += [f"{self.dead_lettered:,} bad rows in the dead-letter topic"] if self.dead_lettered else []
+        parts += [f"receipt: {quoted(redacted(self.path))}"] if self.path is not None else []
+        return "; ".join(parts)
 
     def _what_was_written(self) -> str:
         if self.was_written_before:
@@ -216,8 +216,8 @@ class Place(Discreet):
 @contextmanager
 def place_of(config: SinkConfig, *, is_remote: bool) -> Iterator[Place]:
     """Yield the place of the receipt for a batch write with `config`. Raises ReceiptsPathUnusable."""
-    said = {name: getattr(config, name) for name in ("txn_app_id", "txn_version", "receipt_name")}
-    _, write = batch_identity(said)
+    options = {name: getattr(config, name) for name in ("txn_app_id", "txn_version", "receipt_name")}
+    _, write = batch_identity(options)
     name, batch_id = write.identity.named, write.micro_batch_id
     if config.receipts_path is not None:
         yield Place(config.receipts_path, name, batch_id, is_remote, is_temporary=False)

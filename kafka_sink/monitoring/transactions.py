@@ -111,7 +111,7 @@ class TransactionWatch:
         now_ms, by_sink = wall_clock_ms(), dict[str, OpenOfSink]()
         for name, transaction in found.items():
             if (sink := sink_named(name)) is not None:
-                # Brokers said it, and dashboards, files and terminals show it.
+                # It comes from brokers, and dashboards, files and terminals show it.
                 named = counted_as(quoted(sink), by_sink)
                 one = OpenOfSink(1, max(0, now_ms - transaction.start_time_ms) / 1000)
                 by_sink[named] = by_sink[named].plus(one) if named in by_sink else one

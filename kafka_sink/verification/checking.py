@@ -126,8 +126,8 @@ def _absence(absent: list[tuple[int, int]], log: Log) -> tuple[Verdict, str]:
     if any(first < log.visible_end for first, _ in within):
         if log.is_compacted:
             return Verdict.COMPACTED, "the topic is compacted: of records with the same key the last one is kept"
-        told = "" if log.is_compacted is False else "; whether the topic is compacted could not be asked"
-        return Verdict.MISSING, f"the log goes from {log.start} to {log.end - 1} and has no records there{told}"
+        unknown = "" if log.is_compacted is False else "; whether the topic is compacted could not be asked"
+        return Verdict.MISSING, f"the log goes from {log.start} to {log.end - 1} and has no records there{unknown}"
     if any(first >= log.end for first, _ in within):
         return Verdict.MISSING, f"the log ends before, at offset {log.end}"
     if within:
