@@ -28,14 +28,10 @@ from kafka_sink.options.config import sink_config
 from kafka_sink.verification.checking import Record
 
 if TYPE_CHECKING:
-    from kafka_sink.verification.cluster import Cluster
+    from kafka_sink.verification.cluster import Cluster, Topic
 
 OK, FAILED, WRONG_USAGE = 0, 1, 2
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
-
-
-class NoSuchTopic(Exception):
-    """The cluster does not list the topic."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,14 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     count = 0
     try:
         with closing(Cluster(config.producer)) as cluster:
-            for partition, record in records(cluster, args):
+            topic = cluster.topics([args.topic]).get(args.topic)
+            if topic is None:
+                return say(f"error: topic {args.topic!r} does not exist, or this principal may not DESCRIBE it", FAILED)
+            for partition, record in records(cluster, topic, args):
                 count += 1
                 if not args.quiet:
                     print(line_of(partition, record))
                 if count == args.limit:
                     break
-    except NoSuchTopic:
-        return say(f"error: topic {args.topic!r} does not exist, or this principal may not DESCRIBE it", FAILED)
     except BrokersUnreachable as error:
         servers, waited_s = error.bootstrap_servers, error.waited_ms / 1000
         return say(
@@ -88,14 +85,11 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def records(cluster: Cluster, args: argparse.Namespace) -> Iterator[tuple[int, Record]]:
+def records(cluster: Cluster, topic: Topic, args: argparse.Namespace) -> Iterator[tuple[int, Record]]:
     """Yield (partition, record), partition by partition, in the order of offsets.
 
-    The end of a partition is taken when its reading starts. Raises NoSuchTopic, BrokersUnreachable, RecordsUnreadable.
+    The end of a partition is taken when its reading starts. Raises RecordsUnreadable.
     """
-    topic = cluster.topics([args.topic]).get(args.topic)
-    if topic is None:
-        raise NoSuchTopic
     for number in range(topic.partition_count):
         committed = args.isolation == "read_committed"
         partition = cluster.partition(args.topic, number, committed=committed, is_compacted=topic.is_compacted)
