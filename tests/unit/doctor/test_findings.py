@@ -158,8 +158,10 @@ def commit_topic(said: TopicMetadata, code: int | None = None) -> Finding:
         (findings.progress_group(0, READ, "g", CLIENT), OK, "GROUP g READ", ""),
         (findings.progress_group(0, NOT_REPORTED, "g", CLIENT), SKIPPED, "permissions", ""),
         (findings.progress_group(0, DESCRIBE, "g", CLIENT), WARNING, "reads even so", "ACL GROUP g READ for"),
-        (findings.progress_group(GROUP_DENIED, NOT_REPORTED, "g", CLIENT), WARNING, "reads even so", "ACL GROUP g READ"),
-        (findings.progress_group(LOADING, NOT_REPORTED, "g", CLIENT), WARNING, "LOAD_IN_PROGRESS", "__consumer_offsets"),
+        (findings.progress_group(GROUP_DENIED, NOT_REPORTED, "g", CLIENT), WARNING, "reads even so",
+         "ACL GROUP g READ"),
+        (findings.progress_group(LOADING, NOT_REPORTED, "g", CLIENT), WARNING, "LOAD_IN_PROGRESS",
+         "__consumer_offsets"),
         # A dead letter topic.
         (findings.dead_letter_topic(topic(ONE, allowed=WRITE), AT_LEAST_ONCE), OK, "1 partition", ""),
         (findings.dead_letter_topic(topic(ONE, allowed=WRITE), ONCE), FAILED, "", "TOPIC t READ"),
