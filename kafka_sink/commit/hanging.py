@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kafka_sink.commit.effects import PAUSES_MS, Pause, Steps, ToLeaders
-from kafka_sink.commit.exchanges import check_generation
 from kafka_sink.commit.handover import Sink, SlotPrepared, command
 from kafka_sink.commit.markers import Ids
+from kafka_sink.commit.requests import PAUSES_MS, Pause, Steps, ToLeaders, check_generation
 from kafka_sink.errors import AbortedRowsOpen, HangingTransaction, PreparedRowsGone, VerificationRefused
 from kafka_sink.kafka.protocol.apis.transaction_state import (
     ActiveProducer,

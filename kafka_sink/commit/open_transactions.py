@@ -35,11 +35,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka_sink.commit import two_phase
-from kafka_sink.commit.effects import PAUSES_MS, Pause, Steps, ToEveryBroker, ToLeaders
-from kafka_sink.commit.exchanges import describe_transaction, described, read_decision, read_markers
 from kafka_sink.commit.handover import Sink, command
 from kafka_sink.commit.hanging import Hanging, write_commit_markers
 from kafka_sink.commit.markers import Decision, Ids, Marker
+from kafka_sink.commit.requests import (
+    PAUSES_MS,
+    Pause,
+    Steps,
+    ToEveryBroker,
+    ToLeaders,
+    describe_transaction,
+    described,
+    read_decision,
+    read_markers,
+)
 from kafka_sink.errors import DecisionPending, TransactionRefused
 from kafka_sink.kafka.protocol.apis.transaction_state import (
     DescribeProducersRequest,

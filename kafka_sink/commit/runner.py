@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from kafka_sink.commit.effects import (
+from kafka_sink.commit.requests import (
     BrokerSetting,
     Effect,
     Pause,

@@ -25,9 +25,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_sink.commit.effects import Steps
-from kafka_sink.commit.exchanges import described, read_decision
 from kafka_sink.commit.handover import Sink
+from kafka_sink.commit.requests import Steps, described, read_decision
 from kafka_sink.errors import CheckpointUnusable, TransactionRefused
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
 

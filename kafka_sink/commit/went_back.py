@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kafka_sink.commit.effects import PAUSES_MS, Pause, Steps
-from kafka_sink.commit.exchanges import check_generation, described, end_txn, read_markers
 from kafka_sink.commit.handover import Facts, Sink
 from kafka_sink.commit.markers import Decision, Ids
+from kafka_sink.commit.requests import PAUSES_MS, Pause, Steps, check_generation, described, end_txn, read_markers
 from kafka_sink.errors import StateWentBack
 from kafka_sink.kafka.protocol.apis.transaction_state import DescribeProducersResponse, TransactionDescription
 from kafka_sink.kafka.protocol.error_codes import ErrorCode

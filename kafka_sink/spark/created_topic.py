@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from kafka_sink.doctor import findings
-from kafka_sink.doctor.report import Finding, Status
+from kafka_sink.doctor.report import Status
 from kafka_sink.errors import ClusterError, TopicNotCreated
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.topics import await_leaders, create_topic
@@ -30,25 +30,25 @@ def ensure_topic(config: SinkConfig) -> None:
 
     If no broker can be reached, return: the write itself waits for the brokers. Raises TopicNotCreated, ClusterError.
     """
-    if not _is_to_be_there(config):
+    if not _is_wanted(config):
         return
     # This runs once in a process, so no connection is kept.
     with once(AdminClient, config.producer) as client:
         try:
             with client.within(LOOK_MS):
-                said = _look(client, config)
+                topic = _look(client, config)
         except ClusterError:
             return
-        _ensure(client, config, said)
+        _ensure(client, config, topic)
 
 
 def ensure_topic_by(client: AdminClient, config: SinkConfig) -> None:
     """Do the same with the caller's client. Raises ClusterError too if no broker can be reached."""
-    if _is_to_be_there(config):
+    if _is_wanted(config):
         _ensure(client, config, _look(client, config))
 
 
-def _is_to_be_there(config: SinkConfig) -> bool:
+def _is_wanted(config: SinkConfig) -> bool:
     return bool(config.create_topics) and config.topic is not None and _key(config) not in _there
 
 
@@ -61,20 +61,16 @@ def _look(client: AdminClient, config: SinkConfig) -> TopicMetadata:
     return client.topics((config.topic,))[config.topic]
 
 
-def _ensure(client: AdminClient, config: SinkConfig, said: TopicMetadata) -> None:
-    finding = _make(client, config, said)
+def _ensure(client: AdminClient, config: SinkConfig, topic: TopicMetadata) -> None:
+    if topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        finding = findings.topic(topic, config)
+    else:
+        wanted = config.create_topics
+        assert wanted, "asked for by createTopics"
+        finding = findings.created(create_topic(client, topic.name, wanted), topic.name, wanted, config)
+        if finding.status is not Status.FAILED:
+            topic = await_leaders(client, topic.name, PATIENCE_MS)
+            finding = finding if topic.partitions else findings.topic(topic, config)
     if finding.status is Status.FAILED:
-        raise TopicNotCreated(topic=said.name, reason=finding.found, remedy=finding.remedy)
+        raise TopicNotCreated(topic=topic.name, reason=finding.found, remedy=finding.remedy)
     _there.add(_key(config))
-
-
-def _make(client: AdminClient, config: SinkConfig, said: TopicMetadata) -> Finding:
-    if said.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return findings.topic(said, config)
-    wanted = config.create_topics
-    assert wanted, "asked for by createTopics"
-    finding = findings.created(create_topic(client, said.name, wanted), said.name, wanted, config)
-    if finding.status is Status.FAILED:
-        return finding
-    said = await_leaders(client, said.name, PATIENCE_MS)
-    return finding if said.partitions else findings.topic(said, config)

@@ -5,17 +5,13 @@
 | `on_send` | InterceptorFailed: the task fails, and its rows are sent when it runs again |
 | the other four | logged; the other interceptors are still called, and the result of the task does not change |
 
-The result of `on_send` is checked like a DataFrame: it must have the same number of rows, and columns that a record
-accepts.
-
 Source: org.apache.kafka.clients.producer.internals.ProducerInterceptors.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -69,20 +65,24 @@ class InterceptorChain:
             raise InterceptorFailed(interceptor=names, problem=problem) from wrong
 
     def on_acknowledgement(self, receipts: tuple[PartitionOffsets, ...], error: Exception | None) -> None:
-        for interceptor in self._interceptors:
-            _or_log(interceptor, "on_acknowledgement", partial(interceptor.on_acknowledgement, receipts, error))
+        self._notify("on_acknowledgement", receipts, error)
 
     def on_statistics(self, statistics: WriteStatistics) -> None:
-        for interceptor in self._interceptors:
-            _or_log(interceptor, "on_statistics", partial(interceptor.on_statistics, statistics))
+        self._notify("on_statistics", statistics)
 
     def on_read(self, statistics: ReadStatistics) -> None:
-        for interceptor in self._interceptors:
-            _or_log(interceptor, "on_read", partial(interceptor.on_read, statistics))
+        self._notify("on_read", statistics)
 
     def close(self) -> None:
+        self._notify("close")
+
+    def _notify(self, method: str, *values: object) -> None:
         for interceptor in self._interceptors:
-            _or_log(interceptor, "close", interceptor.close)
+            try:
+                getattr(interceptor, method)(*values)
+            # Catch all exceptions: this is the user's code, and it cannot change the result of the task any more.
+            except Exception:
+                log.exception("interceptor %s: %s raised; the task goes on without it", _name(interceptor), method)
 
 
 def _rows_of(interceptor: Interceptor, arrow_batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -99,14 +99,6 @@ def _rows_of(interceptor: Interceptor, arrow_batch: pa.RecordBatch) -> pa.Record
     else:
         return returned
     raise InterceptorFailed(interceptor=_name(interceptor), problem=problem)
-
-
-def _or_log(interceptor: Interceptor, method: str, call: Callable[[], None]) -> None:
-    try:
-        call()
-    # Catch all exceptions: this is the user's code, and it cannot change the result of the task any more.
-    except Exception:
-        log.exception("interceptor %s: %s raised; the task goes on without it", _name(interceptor), method)
 
 
 def _name(interceptor: Interceptor) -> str:

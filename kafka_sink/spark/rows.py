@@ -23,9 +23,8 @@ from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import EXACTLY_ONCE, GivenOptions, SinkConfig, complete, over_conf
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.records.row_identity import RowIdentity
-from kafka_sink.spark.bad_rows import ask_over, bad_row_policy, finish
 from kafka_sink.spark.interceptor_chain import InterceptorChain
-from kafka_sink.spark.rate import pace, rate_limit, tell_throttled
+from kafka_sink.spark.limits import ask_over, bad_row_policy, finish, pace, rate_limit, warn_of_throttling
 from kafka_sink.spark.task import Task
 from kafka_sink.spark.task_results import Identity, TaskCommitMessage, row_identity, stream_identity, task_proof
 
@@ -86,7 +85,7 @@ def produce_rows(
     for arrow_batch in chain.checked(arrow_batches, topic_option=config.topic is not None):
         write.append(arrow_batch)
     partitions, bad = finish(write, config)
-    tell_throttled(write, config)
+    warn_of_throttling(write, config)
     return TaskRows(
         record_count=write.record_count,
         partitions=partitions,
@@ -98,15 +97,13 @@ def produce_rows(
     )
 
 
-# --- at-least-once ----------------------------------------------------------------------------------------------------
-# At-least-once: what a task of a `guarantee.AtLeastOnce` does.
-
-
 def write_rows(
     options: GivenOptions, identity: Identity | None, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
 ) -> TaskCommitMessage:
-    """Write the rows of one task attempt. Without rows, ask no broker. `identity`: of a batch write. Raises as
-    `Guarantee.write`."""
+    """Write the rows of one task attempt of an at-least-once write. Without rows, ask no broker.
+
+    `identity`: of a batch write. Raises as `Guarantee.write`.
+    """
     started_ms, task = wall_clock_ms(), Task.current()
     config = complete(over_conf(options, task.conf))
     if config.delivery_guarantee == EXACTLY_ONCE:

@@ -1,4 +1,8 @@
-"""What a task returns to the driver: it proves, by the leaders' answers, which rows the task wrote."""
+"""What a task returns to the driver: it proves, by the leaders' answers, which rows the task wrote.
+
+It also brings facts that the committing process cannot know: the query and the micro-batch, which tasks have as local
+properties, and `receiptsPath`, which may come from Spark's conf (`writes.py`).
+"""
 
 from __future__ import annotations
 
@@ -19,13 +23,6 @@ from kafka_sink.options.config import SinkConfig
 if TYPE_CHECKING:
     from kafka_sink.kafka.producer.acknowledgements import PackedRuns
     from kafka_sink.records.row_identity import RowIdentity
-
-
-# --- the part of a receipt --------------------------------------------------------------------------------------------
-# A task's part of the receipt file (option `receiptsPath`), which the task's commit message brings to the driver.
-#
-# It also brings facts that the committing process cannot know: the query and the micro-batch, which tasks have as local
-# properties, and `receiptsPath`, which may come from Spark's conf (source.py).
 
 # A batch write without a version is the only micro-batch of its own query.
 ONLY_MICRO_BATCH = 0
@@ -52,7 +49,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TaskProof(Discreet):
-    """A task's part of the receipt file.
+    """A task's part of the receipt file (option `receiptsPath`).
 
     `runs` is None if the rows were visible before, because then their offsets are unknown. Times are ms since 1970, by
     the executor's wall clock.
@@ -92,9 +89,6 @@ def stream_identity(local_properties: Mapping[str, str]) -> Identity:
     return Identity(
         local_properties["sql.streaming.queryId"], int(local_properties["streaming.sql.batchId"]), WriteKind.STREAM
     )
-
-
-# --- commit message ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

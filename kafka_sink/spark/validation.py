@@ -28,9 +28,9 @@ from kafka_sink.options.config import (
     over_conf,
 )
 from kafka_sink.spark.exactly_once.stream_state import expected_name
-from kafka_sink.spark.guarantee import is_exactly_once
 from kafka_sink.spark.interpreters import examine_from_executors
 from kafka_sink.spark.source import pickled
+from kafka_sink.spark.writer import is_exactly_once
 from kafka_sink.spark.writes import check_spark_schema
 
 

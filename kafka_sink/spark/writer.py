@@ -1,8 +1,12 @@
-"""Spark's writers: Spark calls them, and they pass each call to the guarantee of the write.
+"""Spark's writers and their delivery guarantees: Spark calls a writer, which passes each step to its guarantee.
 
-Spark pickles a writer on the driver and runs `write` in a Python worker on an executor. `commit` and `abort` run on the
-driver in another process. A stream has a new writer there, made from the options. So a writer has only the options, its
-interceptors and its guarantee. Only tasks know Spark's conf (`source.py`), so the tasks make the configuration.
+    planning worker    plan()    when Spark pickles the writer; the results travel to the tasks with the object
+    task               write()   one attempt of one Spark partition
+    committing worker  commit(), abort()
+
+Each step runs in a process of its own, which imports what that step needs. A stream's commit runs on a new object, made
+from the options, that has no plan. A batch write's commit runs on a copy of the object that planned. Only tasks know
+Spark's conf (`writes.py`), so the tasks make the configuration.
 
 `write` reads its iterator to the end, because Spark silently drops the rest. If a step before the sink fails, the
 iterator ends early: the rows until then are written, and Spark drops the task's message. This is at-least-once.
@@ -14,50 +18,106 @@ from __future__ import annotations
 
 import gc
 import sys
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark import TaskContext
+from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from kafka_sink.errors import BadRow, TableUnsupported
+from kafka_sink.errors import BadRow, TableUnsupported, WriteKind
 from kafka_sink.errors.exhaustion import exhaustion_named
 from kafka_sink.errors.failures import told_to_spark
-from kafka_sink.options.config import GivenOptions
-from kafka_sink.spark import guarantee
-from kafka_sink.spark.guarantee import Guarantee
+from kafka_sink.options.config import EXACTLY_ONCE, GivenOptions
 from kafka_sink.spark.interceptors import Interceptor
-from kafka_sink.spark.stream_arrow_writer import StreamArrowWriter
 from kafka_sink.spark.task import Task
+from kafka_sink.spark.task_results import ONLY_MICRO_BATCH, Identity
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kafka_sink.spark.interceptor_chain import InterceptorChain
     from kafka_sink.spark.task_results import TaskCommitMessage
 
-
-# --- garbage collections ----------------------------------------------------------------------------------------------
-# Keeps the objects of imported modules out of garbage collections.
-#
-# Spark's Python workers run `gc.collect()` after every task, plan and commit (pyspark/daemon.py). Each collection
-# visits all objects of all modules. The objects after the first successful task are mostly modules, classes and caches,
-# which live as long as the process. So they are frozen, and later collections visit only newer objects.
-
-_modules_seen = 0
+# --- writers ----------------------------------------------------------------------------------------------------------
 
 
-def freeze_modules() -> None:
-    """Freeze all objects if modules were imported since the last call. Call it when a worker has finished its work.
+class _Writer:
+    def __init__(self, options: GivenOptions, interceptors: Sequence[Interceptor], guarantee: Guarantee) -> None:
+        self.options = options
+        self.interceptors = tuple(interceptors)
+        self.guarantee = guarantee
 
-    It must freeze rarely, because cyclic garbage that exists at that moment is never collected.
+    @told_to_spark()
+    def __getstate__(self) -> dict[str, Any]:
+        """Plan the write or micro-batch: only the planning process pickles a writer. The committing one never does."""
+        # A path from Spark's conf is unknown here. It is checked when the file is written.
+        if (path := self.options.get("receipts_path")) is not None:
+            from kafka_sink.spark.receipt_writer import make_folder
+
+            make_folder(path)
+        self.guarantee.plan()
+        freeze_modules()
+        return self.__dict__
+
+
+class KafkaBatchWriter(_Writer, DataSourceArrowWriter):
+    """`df.write.format("pykafka")`."""
+
+    def __init__(self, options: GivenOptions, interceptors: Sequence[Interceptor] = ()) -> None:
+        super().__init__(options, interceptors, _batch_guarantee(options))
+
+    @told_to_spark()
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
+        _refuse_table(Task.current().conf)
+        return write_task(self.guarantee, self.interceptors, iterator)
+
+    @told_to_spark()
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        self.guarantee.commit(messages, micro_batch_id=None)
+
+    @told_to_spark()
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        self.guarantee.abort(messages)
+
+
+def stream_arrow_writer() -> type:
+    """Return Spark's class of stream writers that receive Arrow batches, also on Spark 4.0, which has none.
+
+    Spark 4.0 hands Arrow batches to any writer that is a DataSourceArrowWriter, also to a stream's.
     """
-    global _modules_seen
-    if len(sys.modules) > _modules_seen:
-        _modules_seen = len(sys.modules)
-        gc.freeze()
+    if hasattr(datasource, "DataSourceStreamArrowWriter"):
+        return datasource.DataSourceStreamArrowWriter
+    return type("StreamArrowWriter", (datasource.DataSourceStreamWriter, DataSourceArrowWriter), {})
 
 
-# --- writer -----------------------------------------------------------------------------------------------------------
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter as StreamArrowWriter
+else:
+    StreamArrowWriter = stream_arrow_writer()
+
+
+class KafkaStreamWriter(_Writer, StreamArrowWriter):
+    """`df.writeStream.format("pykafka")`. `checkpoint`: the location, None if it is not an option of the write."""
+
+    def __init__(
+        self, options: GivenOptions, interceptors: Sequence[Interceptor] = (), checkpoint: str | None = None
+    ) -> None:
+        super().__init__(options, interceptors, _stream_guarantee(options, checkpoint))
+
+    @told_to_spark()
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
+        return write_task(self.guarantee, self.interceptors, iterator)
+
+    @told_to_spark()
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        self.guarantee.commit(messages, micro_batch_id=batchId)
+        freeze_modules()
+
+    @told_to_spark()
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        self.guarantee.abort(messages)
 
 
 def write_task(
@@ -89,74 +149,6 @@ def write_task(
         chain.close()
 
 
-class KafkaBatchWriter(DataSourceArrowWriter):
-    """`df.write.format("pykafka")`."""
-
-    def __init__(self, options: GivenOptions, interceptors: Sequence[Interceptor] = ()) -> None:
-        self.options = options
-        self.interceptors = tuple(interceptors)
-        self.guarantee = guarantee.of_batch(options)
-
-    @told_to_spark()
-    def __getstate__(self) -> dict[str, Any]:
-        """Plan the write here, because only the planning process pickles the writer."""
-        _plan(self.options, self.guarantee)
-        return self.__dict__
-
-    @told_to_spark()
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
-        _refuse_table(Task.current().conf)
-        return write_task(self.guarantee, self.interceptors, iterator)
-
-    @told_to_spark()
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        self.guarantee.commit(messages, micro_batch_id=None)
-
-    @told_to_spark()
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        self.guarantee.abort(messages)
-
-
-class KafkaStreamWriter(StreamArrowWriter):
-    """`df.writeStream.format("pykafka")`. `checkpoint`: the location, None if it is not an option of the write."""
-
-    def __init__(
-        self, options: GivenOptions, interceptors: Sequence[Interceptor] = (), checkpoint: str | None = None
-    ) -> None:
-        self.options = options
-        self.interceptors = tuple(interceptors)
-        self.guarantee = guarantee.of_stream(options, checkpoint)
-
-    @told_to_spark()
-    def __getstate__(self) -> dict[str, Any]:
-        """Plan the micro-batch here: only the planning process pickles a writer. The committing process never does."""
-        _plan(self.options, self.guarantee)
-        return self.__dict__
-
-    @told_to_spark()
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
-        return write_task(self.guarantee, self.interceptors, iterator)
-
-    @told_to_spark()
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        self.guarantee.commit(messages, micro_batch_id=batchId)
-        freeze_modules()
-
-    @told_to_spark()
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        self.guarantee.abort(messages)
-
-
-def _plan(options: GivenOptions, write: Guarantee) -> None:
-    # A path from Spark's conf is unknown here. It is checked when the file is written.
-    if (path := options.get("receipts_path")) is not None:
-        from kafka_sink.spark.receipt_writer import make_folder
-
-        make_folder(path)
-    write.plan()
-    freeze_modules()
-
-
 def _refuse_table(conf: Mapping[str, str]) -> None:
     """Raise TableUnsupported if the write belongs to saveAsTable or a similar statement.
 
@@ -166,3 +158,101 @@ def _refuse_table(conf: Mapping[str, str]) -> None:
     own, outer = conf.get("spark.sql.execution.id"), conf.get("spark.sql.execution.root.id")
     if outer is not None and own != outer and "sql.streaming.queryId" not in conf:
         raise TableUnsupported
+
+
+_modules_seen = 0
+
+
+def freeze_modules() -> None:
+    """Keep modules out of garbage collections, if any were imported since the last call.
+
+    Spark's workers run `gc.collect()` after every task, plan and commit. Call this when a worker has finished its work:
+    the objects that are there mostly live as long as the process. Garbage in cycles at this moment stays forever.
+    """
+    global _modules_seen
+    if len(sys.modules) > _modules_seen:
+        _modules_seen = len(sys.modules)
+        gc.freeze()
+
+
+# --- the delivery guarantee -------------------------------------------------------------------------------------------
+
+
+class Guarantee(Protocol):
+    """The steps of a delivery guarantee: `AtLeastOnce`, or those of `exactly_once/guarantee.py`."""
+
+    def plan(self) -> None:
+        """Plan once, before any task. Raises ConfigError, ClusterError, ExactlyOnceError."""
+
+    def write(self, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
+        """Write the rows of one task attempt, and return when the leaders have acknowledged every row.
+
+        Raises ConfigError, SchemaError, InterceptorFailed, BadRow, ClusterError, DeliveryError, ExactlyOnceError.
+        """
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], micro_batch_id: int | None) -> None:
+        """Commit the write.
+
+        `messages`: one for each task, None if a task returned none. `micro_batch_id` is None for a batch write. Raises
+        CommitRefused, TooManyBadRows, ClusterError, ExactlyOnceError: then Spark does not record the write.
+        """
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Clean up after a task or `commit` has failed. `messages`: as for `commit`. Never raises."""
+
+
+class AtLeastOnce:
+    """Rows are in Kafka, and visible to all readers, when their task returns.
+
+    There is no plan and no rollback. The rows of a failed attempt stay in Kafka, and the next attempt writes them
+    again. `identity`: of a batch write, for its receipt and its rows' headers. None for a stream, because its tasks
+    know their identity.
+    """
+
+    def __init__(self, options: GivenOptions, identity: Identity | None = None) -> None:
+        self.options = options
+        self.identity = identity
+
+    def plan(self) -> None:
+        """Do nothing: at-least-once needs no request before the tasks."""
+
+    def write(self, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
+        from kafka_sink.spark.rows import write_rows
+
+        return write_rows(self.options, self.identity, chain, arrow_batches)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], micro_batch_id: int | None) -> None:
+        from kafka_sink.spark.limits import check_bad_rows, warn_of_rate
+        from kafka_sink.spark.receipt_writer import leave_receipt
+        from kafka_sink.spark.task_results import check_all_present
+
+        receipts = check_all_present(messages, micro_batch_id=micro_batch_id)
+        # The rows are in Kafka, so the steps below cannot undo them. They report problems to the user.
+        warn_of_rate(receipts)
+        leave_receipt(receipts)
+        check_bad_rows(receipts, rows_are_written=True)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Do nothing: written rows stay in Kafka."""
+
+
+def is_exactly_once(given: GivenOptions) -> bool:
+    return given.get("delivery_guarantee") == EXACTLY_ONCE
+
+
+def _batch_guarantee(given: GivenOptions) -> Guarantee:
+    if not is_exactly_once(given):
+        # Spark gives a batch write no id, so make one.
+        name = given.get("receipt_name")
+        return AtLeastOnce(given, Identity(str(uuid.uuid4()), ONLY_MICRO_BATCH, WriteKind.BATCH, receipt_name=name))
+    from kafka_sink.spark.exactly_once.guarantee import ExactlyOnceBatch
+
+    return ExactlyOnceBatch(given)
+
+
+def _stream_guarantee(given: GivenOptions, checkpoint: str | None) -> Guarantee:
+    if not is_exactly_once(given):
+        return AtLeastOnce(given)
+    from kafka_sink.spark.exactly_once.guarantee import ExactlyOnceStream
+
+    return ExactlyOnceStream(given, checkpoint)

@@ -18,8 +18,7 @@ from kafka_reads import reader_of
 from kafka_sink.broker import LocalKafka
 from kafka_sink.kafka.producer import throttling
 from kafka_sink.options.config import given_options
-from kafka_sink.spark.guarantee import AtLeastOnce
-from kafka_sink.spark.writer import write_task
+from kafka_sink.spark.writer import AtLeastOnce, write_task
 from read_back import read_topic
 from record_digest import Record
 from spark_writes import Here, pykafka

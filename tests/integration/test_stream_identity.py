@@ -18,7 +18,7 @@ from effort import variants
 from exactly_once_runs import ALL_ONCE, ROWS_A_FILE, add_file, finish_run, incoming, is_unrecorded, run_in
 from kafka_reads import PYKAFKA, copy_all, places, read_now, stream
 from kafka_sink.cli import transactions
-from kafka_sink.commit.exchanges import PARTITION
+from kafka_sink.commit.requests import PARTITION
 from kafka_sink.commit.stream_name import FILE_NAME, query_name, spelled_name
 from kafka_sink.errors import CheckpointBehind, KafkaSinkError, NonDeterministicReplay, StateExpired, WrittenOtherwise
 from kafka_sink.kafka.admin.client import AdminClient

@@ -26,10 +26,9 @@ from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
 from kafka_sink.cli import transactions
 from kafka_sink.commit import hanging, two_phase
 from kafka_sink.commit.commit_topic import ensure_commit_topic
-from kafka_sink.commit.effects import Effect, Steps, ToCoordinator
-from kafka_sink.commit.exchanges import write_offset
 from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
 from kafka_sink.commit.markers import Marker, Names
+from kafka_sink.commit.requests import Effect, Steps, ToCoordinator, write_offset
 from kafka_sink.commit.runner import run
 from kafka_sink.doctor.dialogue import dial
 from kafka_sink.errors import AbortedRowsOpen, CoordinatorUnavailable, DriverFenced, InvalidOption

@@ -17,7 +17,7 @@ from bench_core import fixed
 from frame import Bench, arguments, bench, in_turns
 from kafka_sink.kafka.client import Producer
 from kafka_sink.options.config import sink_config
-from kafka_sink.spark.bad_rows import ask_over, bad_row_policy
+from kafka_sink.spark.limits import ask_over, bad_row_policy
 
 ROWS, ARROW_BATCH_ROWS, BAD_ROW, PARTITIONS = 1_000_000, 10_000, 654_321, 4
 

@@ -29,8 +29,8 @@ import slot_model as model
 from exactly_once_runs import in_task, own_workers
 from frame import arguments, markdown, write_report
 from kafka_sink.broker import LocalKafka
-from kafka_sink.commit.exchanges import read_decision
 from kafka_sink.commit.markers import Decision
+from kafka_sink.commit.requests import read_decision
 from kafka_sink.commit.runner import run
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.offsets import list_offsets

@@ -9,11 +9,20 @@ import pytest
 
 import apis
 from kafka_sink.commit import two_phase
-from kafka_sink.commit.effects import BrokerSetting, Effect, Pause, Result, Steps, ToCoordinator, ToEveryBroker
-from kafka_sink.commit.exchanges import PARTITION, read_decision
 from kafka_sink.commit.handover import Facts, Sink, SlotBegun, SlotPrepared
-from kafka_sink.commit.lineage import check_decision
 from kafka_sink.commit.markers import NOTHING_COMMITTED, Decision, Ids, Marker, Names
+from kafka_sink.commit.replay import check_decision
+from kafka_sink.commit.requests import (
+    PARTITION,
+    BrokerSetting,
+    Effect,
+    Pause,
+    Result,
+    Steps,
+    ToCoordinator,
+    ToEveryBroker,
+    read_decision,
+)
 from kafka_sink.errors import AttemptFenced, ExactlyOnceError, TransactionRefused
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition

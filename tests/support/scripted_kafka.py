@@ -23,7 +23,7 @@ from kafka.record import MemoryRecords
 import apis
 from kafka_sink import kept
 from kafka_sink.commit import runner
-from kafka_sink.commit.effects import ToCoordinator, ToEveryBroker, ToLeaders
+from kafka_sink.commit.requests import ToCoordinator, ToEveryBroker, ToLeaders
 from kafka_sink.errors import ClusterChanged, KafkaSinkError
 from kafka_sink.kafka import client
 from kafka_sink.kafka.admin import client as admin

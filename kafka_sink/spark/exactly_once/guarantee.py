@@ -1,4 +1,4 @@
-"""Exactly-once as a `Guarantee` (`spark/guarantee.py`): a class for batch writes and a class for streams."""
+"""Exactly-once as a `Guarantee` (`spark/writer.py`): a class for batch writes and a class for streams."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class _ExactlyOnce:
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], micro_batch_id: int | None) -> None:
         """Make the rows visible."""
-        from kafka_sink.spark.bad_rows import check_bad_rows
-        from kafka_sink.spark.exactly_once.batch_write import told_of_a_transaction
         from kafka_sink.spark.exactly_once.commit import commit_micro_batch
+        from kafka_sink.spark.exactly_once.plan import told_of_a_transaction
+        from kafka_sink.spark.limits import check_bad_rows
         from kafka_sink.spark.task_results import check_all_present
 
         with told_of_a_transaction(None if self.planned is None else self.planned.batch):
@@ -53,7 +53,7 @@ class ExactlyOnceBatch(_ExactlyOnce):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Abort the transactions of the rows, so that read_committed readers never see them."""
-        from kafka_sink.spark.exactly_once.abort import abort_run
+        from kafka_sink.spark.exactly_once.commit import abort_run
 
         if self.planned is not None:
             abort_run(self.options, self.planned.sink.names.sink, self.planned.facts.generation)
@@ -74,6 +74,6 @@ class ExactlyOnceStream(_ExactlyOnce):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Abort the transactions of the rows, if the generation of the run is known."""
-        from kafka_sink.spark.exactly_once.abort import abort_micro_batch
+        from kafka_sink.spark.exactly_once.commit import abort_micro_batch
 
         abort_micro_batch(self.options, messages, checkpoint=self.checkpoint)

@@ -3,25 +3,99 @@
 from __future__ import annotations
 
 import logging
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.commit_topic import ensure_commit_topic
-from kafka_sink.commit.handover import Facts, Sink
-from kafka_sink.commit.markers import Decision, Names
+from kafka_sink.commit.handover import Facts, Sink, SlotPrepared, command
+from kafka_sink.commit.markers import Decision, Ids, Names
 from kafka_sink.commit.runner import run
 from kafka_sink.commit.stream_name import StreamName, began_as
-from kafka_sink.errors import InvalidOption, MissingOption, TopicAuthorizationFailed, TopicNotFound
+from kafka_sink.errors import (
+    InvalidOption,
+    KafkaSinkError,
+    MissingOption,
+    TopicAuthorizationFailed,
+    TopicNotFound,
+    WriteKind,
+)
+from kafka_sink.errors.exhaustion import exhaustion_named
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.protocol.transaction_needs import EXACTLY_ONCE
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.config import GivenOptions, SinkConfig, complete
-from kafka_sink.spark.exactly_once.batch_write import BatchWrite, batch_identity, told_of_a_transaction
 from kafka_sink.spark.exactly_once.stream_state import is_new, name_stream, remember, stream_name
+from kafka_sink.spark.task_results import ONLY_MICRO_BATCH, Identity, TaskCommitMessage
 
 log = logging.getLogger(__name__)
+
+
+# --- the write --------------------------------------------------------------------------------------------------------
+# Gives a batch write a query id and a micro-batch id, because markers and decisions need both.
+
+
+@dataclass(frozen=True, slots=True)
+class BatchWrite:
+    """The query id and micro-batch id of a batch write, for markers and decisions.
+
+    `is_versioned`: the ids come from the user's `txnAppId` and `txnVersion`.
+    """
+
+    query_id: str
+    micro_batch_id: int
+    is_versioned: bool = False
+    receipt_name: str | None = None
+
+    @property
+    def kind(self) -> WriteKind:
+        return WriteKind.VERSION if self.is_versioned else WriteKind.BATCH
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.query_id, self.micro_batch_id, self.kind, self.receipt_name)
+
+
+def batch_identity(given: GivenOptions) -> tuple[str, BatchWrite]:
+    """Return the prefix of a batch write's transactional ids, and its ids.
+
+    With `txnAppId` and `txnVersion` a rerun has the same ones. Otherwise they are unique, so that no other write uses
+    the same transactions.
+    """
+    if (app_id := given.get("txn_app_id")) is not None:
+        return app_id, BatchWrite(f"txnAppId:{app_id}", given["txn_version"], is_versioned=True)
+    write_id = uuid.uuid4().hex
+    prefix = given.get("transactional_id_prefix") or "pykafka-batch"
+    write = BatchWrite(write_id, ONLY_MICRO_BATCH, receipt_name=given.get("receipt_name"))
+    return f"{prefix}.{write_id}", write
+
+
+# --- errors of transactional writes -----------------------------------------------------------------------------------
+# Adapts errors to transactional writes, whose rows are invisible until they are committed.
+
+
+@contextmanager
+def told_of_a_transaction(batch: BatchWrite | None, *, committing: Sink | None = None) -> Iterator[None]:
+    """Make errors describe the rows of a transactional write, and the way to run the write again.
+
+    `committing`: the sink if some rows may be visible, otherwise None.
+    """
+    try:
+        with exhaustion_named():
+            yield
+    except KafkaSinkError as error:
+        raise error.in_transaction(
+            committing=committing is not None,
+            write_kind=WriteKind.STREAM if batch is None else batch.kind,
+            repair="" if committing is None else command(committing, "repair"),
+        ) from error.__cause__
+
+
+# --- plan -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,3 +277,32 @@ def _partitions(client: AdminClient, topics: tuple[str, ...]) -> tuple[TopicPart
             )
             topics = tuple(topic for topic in topics if topic != refused.topic)
     return ()
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+# The messages from tasks of an exactly-once write to the commit.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedCommitMessage(TaskCommitMessage):
+    """The rows of a task attempt: acknowledged and not visible yet, or visible before.
+
+    Only the message of Spark partition 0 has `plan`: its size grows with the number of slots, and one copy is enough.
+    `sink_name`, `generation`: for an abort, which may have no such message.
+    """
+
+    prepared: SlotPrepared
+    sink_name: str
+    generation: Ids
+    micro_batch_id: int
+    plan: Plan | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedCommitMessage(TaskCommitMessage):
+    """Rows that were read and not sent, because the plan found them written. `topics`: the topics of the rows. `plan`:
+    as in PreparedCommitMessage."""
+
+    fingerprint: str
+    topics: tuple[str, ...]
+    plan: Plan | None

@@ -23,12 +23,9 @@ from kafka_sink.options.config import FAIL, GivenOptions, SinkConfig, complete, 
 from kafka_sink.records.bad_rows import columns_for_fingerprint, named_topics
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint, total
-from kafka_sink.spark.bad_rows import ask_over, bad_row_policy
-from kafka_sink.spark.exactly_once.batch_write import told_of_a_transaction
-from kafka_sink.spark.exactly_once.messages import CountedCommitMessage, PreparedCommitMessage
-from kafka_sink.spark.exactly_once.plan import Plan
+from kafka_sink.spark.exactly_once.plan import CountedCommitMessage, Plan, PreparedCommitMessage, told_of_a_transaction
 from kafka_sink.spark.interceptor_chain import InterceptorChain
-from kafka_sink.spark.rate import pace
+from kafka_sink.spark.limits import ask_over, bad_row_policy, pace
 from kafka_sink.spark.rows import TaskRows, produce_rows
 from kafka_sink.spark.task import Task
 from kafka_sink.spark.task_results import Identity, row_identity, stream_identity, task_proof

@@ -16,11 +16,11 @@ from kafka_sink.cli.transactions import configuration, main, parser
 from kafka_sink.cli.transactions_text import at, lasted
 from kafka_sink.command_line import shown
 from kafka_sink.commit import open_transactions
-from kafka_sink.commit.effects import Steps
 from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.hanging import Hanging
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names
 from kafka_sink.commit.open_transactions import Held, OpenTransaction, SinkTransactions
+from kafka_sink.commit.requests import Steps
 from kafka_sink.commit.stream_name import LocalCheckpoint, spelled_name
 from kafka_sink.errors import BrokersUnreachable, UnreadableState
 from kafka_sink.kafka.protocol.apis.transaction_state import TransactionDescription

@@ -9,7 +9,8 @@ import pytest
 import apis
 from exchange import FENCES, REFUSALS, Exchange, after_commit, after_tasks, attempt_fails, instead, refused
 from kafka_sink.commit import runner, two_phase
-from kafka_sink.commit.effects import (
+from kafka_sink.commit.markers import Decision, Ids
+from kafka_sink.commit.requests import (
     PAUSES_MS,
     BrokerSetting,
     Effect,
@@ -19,9 +20,10 @@ from kafka_sink.commit.effects import (
     ToEveryBroker,
     ToLeaders,
     at_once,
+    check_generation,
+    read_decision,
+    read_markers,
 )
-from kafka_sink.commit.exchanges import check_generation, read_decision, read_markers
-from kafka_sink.commit.markers import Decision, Ids
 from kafka_sink.errors import CoordinatorUnavailable, DriverFenced
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.protocol.error_codes import ErrorCode

@@ -11,8 +11,8 @@ from exchange import GENERATION, NOTHING, SINK, WHOLE, Exchange, after_tasks, fa
 from kafka_sink import errors
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
-from kafka_sink.commit.lineage import check_decision, check_replay
 from kafka_sink.commit.markers import FORGOTTEN, Ids, Marker, digest_of
+from kafka_sink.commit.replay import check_decision, check_replay
 from kafka_sink.commit.stream_name import began_as
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 

@@ -11,10 +11,9 @@ import pytest
 import apis
 from exchange import Exchange, after_commit, after_decision, instead, is_end_of
 from kafka_sink.commit import two_phase
-from kafka_sink.commit.effects import ToCoordinator
-from kafka_sink.commit.exchanges import PARTITION, described, read_decision, read_markers
 from kafka_sink.commit.handover import Facts
 from kafka_sink.commit.markers import FORGOTTEN, NOTHING_COMMITTED, Ids, Marker, digest_of
+from kafka_sink.commit.requests import PARTITION, ToCoordinator, described, read_decision, read_markers
 from kafka_sink.errors import DriverFenced, MarkersLost, StateExpired, StateWentBack, WriteKind
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 

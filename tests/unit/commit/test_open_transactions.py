@@ -11,13 +11,12 @@ import pytest
 import apis
 from exchange import Exchange, ends_both, instead, refused, said_of
 from kafka_sink.commit import open_transactions, two_phase
-from kafka_sink.commit.effects import Effect, Steps
-from kafka_sink.commit.exchanges import check_generation
-from kafka_sink.commit.forgetting import forget
 from kafka_sink.commit.handover import Facts, SlotPrepared
 from kafka_sink.commit.hanging import PAUSES_MS
 from kafka_sink.commit.markers import Ids, Names
 from kafka_sink.commit.open_transactions import OpenProducer, Seen, SinkTransactions, describe_sink, look
+from kafka_sink.commit.requests import Effect, Steps, check_generation
+from kafka_sink.commit.two_phase import forget
 from kafka_sink.errors import DecisionPending, DriverFenced, TransactionTimedOut
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 

@@ -30,11 +30,10 @@ from exchange import (
 )
 from kafka_sink import errors
 from kafka_sink.commit import two_phase
-from kafka_sink.commit.effects import PAUSES_MS, Effect, Result, Steps, ToCoordinator, ToEveryBroker
-from kafka_sink.commit.exchanges import described
 from kafka_sink.commit.handover import Facts, SlotPrepared
-from kafka_sink.commit.lineage import check_decision
 from kafka_sink.commit.markers import FORGOTTEN, Decision, Ids, Marker, Names, digest_of
+from kafka_sink.commit.replay import check_decision
+from kafka_sink.commit.requests import PAUSES_MS, Effect, Result, Steps, ToCoordinator, ToEveryBroker, described
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from model.logical_kafka import Produce
 

@@ -34,6 +34,7 @@ from kafka_sink.kafka.net.selector import Selector
 from kafka_sink.kafka.net.tls import TlsSettings, client_context
 from kafka_sink.kafka.net.transport import Address, Disconnected
 from kafka_sink.spark.exactly_once.batch_write import told_of_a_transaction
+from kafka_sink.spark.exactly_once.plan import told_of_a_transaction
 
 MADE_UP = {
     "Mapping[str, int]": {"HeaderKeyNull": 7}, "Sequence[tuple[int, int]]": [(3, 4)], "float": 0.25, "bool": True,

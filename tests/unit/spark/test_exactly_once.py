@@ -19,10 +19,9 @@ import apis
 from exchange import Exchange
 from kafka_sink import errors, kept
 from kafka_sink.commit import two_phase
-from kafka_sink.commit.effects import ToCoordinator
-from kafka_sink.commit.exchanges import PARTITION
 from kafka_sink.commit.handover import Facts, Sink
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names, digest_of
+from kafka_sink.commit.requests import PARTITION, ToCoordinator
 from kafka_sink.doctor import writing
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.producer.acknowledgements import PackedRuns
@@ -34,10 +33,15 @@ from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.spark.exactly_once import commit, guarantee, slot
 from kafka_sink.spark.exactly_once import plan as planning
-from kafka_sink.spark.exactly_once.batch_write import BatchWrite, batch_identity
 from kafka_sink.spark.exactly_once.commit import FORGET_MS, commit_micro_batch
-from kafka_sink.spark.exactly_once.messages import CountedCommitMessage, PreparedCommitMessage
-from kafka_sink.spark.exactly_once.plan import Plan, plan_stream
+from kafka_sink.spark.exactly_once.plan import (
+    BatchWrite,
+    CountedCommitMessage,
+    Plan,
+    PreparedCommitMessage,
+    batch_identity,
+    plan_stream,
+)
 from kafka_sink.spark.exactly_once.stream_state import remember
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.task_results import Identity, TaskProof

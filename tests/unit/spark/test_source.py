@@ -1,6 +1,5 @@
 """The format as Spark calls it: what it refuses before a task, what travels with it, and whose tokens are whose."""
 
-import importlib
 import os
 import pickle
 from collections.abc import Sequence
@@ -21,9 +20,9 @@ from kafka_sink.errors.redaction import Secret
 from kafka_sink.kafka.auth import security
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.options.config import complete, given_options
-from kafka_sink.spark import source, stream_arrow_writer, writes
+from kafka_sink.spark import source, writes
 from kafka_sink.spark.source import KafkaDataSource, pickled, registered, source_of, source_with
-from kafka_sink.spark.writer import KafkaStreamWriter
+from kafka_sink.spark.writer import KafkaStreamWriter, stream_arrow_writer
 from kafka_sink.spark.writes import check_spark_schema, is_continuous
 
 OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
@@ -175,13 +174,9 @@ def test_spark_4_0_takes_a_stream_writer_for_one_that_wants_arrow_batches(monkey
     assert issubclass(KafkaStreamWriter, datasource.DataSourceStreamWriter)
     assert issubclass(KafkaStreamWriter, asked_for)
     monkeypatch.delattr(datasource, "DataSourceStreamArrowWriter", raising=False)
-    try:
-        of_4_0 = importlib.reload(stream_arrow_writer).StreamArrowWriter
-        assert issubclass(of_4_0, datasource.DataSourceStreamWriter)
-        assert issubclass(of_4_0, datasource.DataSourceArrowWriter)
-    finally:
-        monkeypatch.undo()
-        importlib.reload(stream_arrow_writer)
+    of_4_0 = stream_arrow_writer()
+    assert issubclass(of_4_0, datasource.DataSourceStreamWriter)
+    assert issubclass(of_4_0, datasource.DataSourceArrowWriter)
 
 
 EPOCHS = "epoch update thread for q"[:15]

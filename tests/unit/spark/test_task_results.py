@@ -21,9 +21,8 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.statistics import ReadStatistics
 from kafka_sink.options.config import SinkConfig, sink_config
 from kafka_sink.records.columns import RecordColumns
-from kafka_sink.spark.bad_rows import bad_row_policy, check_bad_rows, finish
-from kafka_sink.spark.rate import pace, rate_limit, tell_too_fast
-from kafka_sink.spark.tally import ReadParam, ReadTally, ReceiptsParam, Tally
+from kafka_sink.spark.limits import bad_row_policy, check_bad_rows, finish, pace, rate_limit, warn_of_rate
+from kafka_sink.spark.tally import PartitionSums, ReadTally, Tally
 from kafka_sink.spark.task_results import (
     Identity,
     Pace,
@@ -179,7 +178,7 @@ def test_a_commit_says_that_more_tasks_wrote_at_once_than_were_told(
     times: list[tuple[int, int]], most: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     for told in (most, most - 1):
-        tell_too_fast([TaskCommitMessage(slot, 0, 1, (), pace=Pace(told, *at)) for slot, at in enumerate(times)])
+        warn_of_rate([TaskCommitMessage(slot, 0, 1, (), pace=Pace(told, *at)) for slot, at in enumerate(times)])
     (said,) = caplog.messages
     assert said.startswith(f"{most} tasks of this write wrote at once, and rateTasks is {most - 1}")
 
@@ -188,7 +187,7 @@ def test_only_a_write_that_was_to_be_slow_has_a_pace(caplog: pytest.LogCaptureFi
     assert pace(config(rateTasks="1"), 5) is None
     slow = pace(config(maxBytesPerSecond="9", rateTasks="3"), 5)
     assert slow is not None and (slow.rate_tasks, slow.began_ms) == (3, 5)
-    tell_too_fast([TaskCommitMessage(slot, 0, 1, ()) for slot in range(9)])
+    warn_of_rate([TaskCommitMessage(slot, 0, 1, ()) for slot in range(9)])
     assert not caplog.messages
 
 
@@ -233,9 +232,9 @@ SPARK: Any = SimpleNamespace(
 
 
 @pytest.mark.parametrize(("param", "before", "of_a_task", "together"), [
-    (ReceiptsParam(), PartitionOffsets("t", 0, 5, 10, 14, 1, 100), OF_A_TASK,
+    (PartitionSums(), PartitionOffsets("t", 0, 5, 10, 14, 1, 100), OF_A_TASK,
      PartitionOffsets("t", 0, 7, 3, 14, 2, 150)),
-    (ReadParam(), ReadStatistics("t", 0, 5, 100, 1), READ, ReadStatistics("t", 0, 7, 150, 4)),
+    (PartitionSums(), ReadStatistics("t", 0, 5, 100, 1), READ, ReadStatistics("t", 0, 7, 150, 4)),
 ])  # fmt: skip
 def test_they_are_summed_by_partition_into_a_new_value(param: Any, before: Any, of_a_task: Any, together: Any) -> None:
     value = {P0: before}

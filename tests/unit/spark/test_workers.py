@@ -22,9 +22,9 @@ from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.options.config import given_options
 from kafka_sink.spark import session, writer
-from kafka_sink.spark.guarantee import AtLeastOnce
 from kafka_sink.spark.interpreters import TASKS, InterpreterReader, examine_interpreters, telling
 from kafka_sink.spark.source import INTERPRETERS, KafkaDataSource
+from kafka_sink.spark.writer import AtLeastOnce
 from producer_core import rows
 from scripted_kafka import LiveNetwork
 

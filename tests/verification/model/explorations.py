@@ -20,7 +20,7 @@ from itertools import combinations, permutations, product
 from pathlib import Path
 from typing import Any
 
-from kafka_sink.commit.effects import ToLeaders
+from kafka_sink.commit.requests import ToLeaders
 from kafka_sink.kafka.protocol.apis.transactions import WriteTxnMarkersRequest
 from model import worlds as w
 from model.spark_driver import Step

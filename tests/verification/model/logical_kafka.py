@@ -15,7 +15,7 @@ EndTxn that it refuses. Writes go to the current coordinator.
 
 Not modelled: an open transaction of another producer hides later rows from readers.
 
-Effects are those of `kafka_sink.commit.effects`, and `Produce`, which stands for a task's acknowledged rows.
+Effects are those of `kafka_sink.commit.requests`, and `Produce`, which stands for a task's acknowledged rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kafka_sink.commit.effects import Effect, ToCoordinator, ToEveryBroker, ToLeaders
+from kafka_sink.commit.requests import Effect, ToCoordinator, ToEveryBroker, ToLeaders
 from kafka_sink.kafka.protocol.api import PartitionResult
 from kafka_sink.kafka.protocol.apis.groups import (
     DeletedGroup,

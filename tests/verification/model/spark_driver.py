@@ -20,9 +20,9 @@ from itertools import chain
 from typing import Any
 
 from kafka_sink.commit import two_phase
-from kafka_sink.commit.effects import Effect, Steps
 from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
 from kafka_sink.commit.markers import Marker
+from kafka_sink.commit.requests import Effect, Steps
 from kafka_sink.errors import ExactlyOnceError
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition

@@ -14,10 +14,9 @@ import pytest
 from exchange import Died, Exchange
 from kafka_sink import errors
 from kafka_sink.commit import two_phase
-from kafka_sink.commit.effects import ToCoordinator
-from kafka_sink.commit.exchanges import PARTITION
 from kafka_sink.commit.handover import SlotPrepared
 from kafka_sink.commit.markers import Marker, Names
+from kafka_sink.commit.requests import PARTITION, ToCoordinator
 from kafka_sink.errors import ExactlyOnceError
 from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind, OffsetCommitRequest
 from kafka_sink.kafka.protocol.apis.transactions import EndTxnRequest

@@ -24,9 +24,9 @@ from typing import Any, Protocol, dataclass_transform
 
 from kafka_sink import errors
 from kafka_sink.commit import two_phase
-from kafka_sink.commit.effects import Pause
 from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import METADATA_MAX_CHARACTERS, Names
+from kafka_sink.commit.requests import Pause
 from kafka_sink.kafka.protocol.apis.groups import OffsetFetchResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from model import spark_driver as spark

@@ -70,7 +70,7 @@ SUBJECTS: tuple[Subject, ...] = (
     Subject("kafka_sink/records/record_batch.py", ("tests/unit/records/test_record_batch.py",)),
     Subject("kafka_sink/commit/two_phase.py", ("tests/unit/commit", *_EXPLORATIONS)),
     Subject(
-        "kafka_sink/commit/exchanges.py",
+        "kafka_sink/commit/requests.py",
         ("tests/unit/commit/test_exchanges.py", "tests/unit/commit/test_two_phase.py", *_EXPLORATIONS),
     ),
     Subject(
@@ -101,7 +101,8 @@ ACCUMULATOR = "kafka_sink/kafka/producer/accumulator.py"
 PRODUCER_BATCH = "kafka_sink/kafka/producer/producer_batch.py"
 BUFFER_POOL = "kafka_sink/kafka/producer/buffer_pool.py"
 HANGING = "kafka_sink/commit/hanging.py"
-EXCHANGES = "kafka_sink/commit/exchanges.py"
+EXCHANGES = "kafka_sink/commit/requests.py"
+FETCH_POLICY = "kafka_sink/kafka/consumer/fetch_policy.py"
 POSITIONS = "kafka_sink/spark/reading/positions.py"
 
 EXPLAINED: tuple[Explained, ...] = (

@@ -24,7 +24,7 @@ from itertools import product
 from types import MappingProxyType
 from typing import Any
 
-from kafka_sink.commit.effects import ToCoordinator, ToEveryBroker, ToLeaders
+from kafka_sink.commit.requests import ToCoordinator, ToEveryBroker, ToLeaders
 from kafka_sink.kafka.producer import producer_batch, transaction_manager
 from kafka_sink.kafka.protocol import connection
 from model.spark_driver import Step

@@ -1,21 +1,16 @@
-"""The requests of the two-phase commit to coordinators, and the meaning of the answers.
+"""The effects that the steps of the two-phase commit yield: requests that may go out together, and their receivers.
 
-Any answer but success raises an error, except an answer to EndTxn. After a lost answer PRODUCER_FENCED may mean success
-or failure, so the caller decides (`check_definite`).
-
-Non-obvious: brokers do not fence OffsetFetch. A replaced group coordinator answers with old data until it learns of its
-successor (GroupCoordinatorService asks no other broker). A marker or decision that is found was committed. A read alone
-does not prove that it is the latest, or that there is none. Epochs prove that, because they come from writes. Otherwise
-a barrier proves it: the reader commits a text of its own next to the group's offset, and the answer must have both. A
-coordinator that has the text has all earlier commits too, because both are in one log.
+Steps are generators without I/O. A step yields effects and receives the answers in the same order. `runner` carries
+effects out with a client, and a simulation does it with a model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from itertools import count
+from typing import Any, TypeVar
 
-from kafka_sink.commit.effects import PAUSES_MS, Pause, Steps, ToCoordinator
 from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import NO_OFFSET, Decision, Ids, Marker
 from kafka_sink.errors import AttemptFenced, DriverFenced, TransactionRefused
@@ -38,6 +33,92 @@ from kafka_sink.kafka.protocol.apis.transactions import (
     TxnOffsetCommitRequest,
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
+
+
+@dataclass(frozen=True, slots=True)
+class ToCoordinator:
+    """`request` goes to the coordinator of `key`."""
+
+    kind: CoordinatorKind
+    key: str
+    request: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ToEveryBroker:
+    """`request` goes to each broker. The answer is the list of the brokers' answers."""
+
+    request: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ToLeaders:
+    """`request` goes to the leaders of its partitions. Each leader gets its own partitions. The answers are merged."""
+
+    request: Any
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSetting:
+    """Answered with the text of a broker's setting, or None if the principal may not read it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """No request: time for the brokers to finish work that they have confirmed. Answered with None."""
+
+    milliseconds: int
+
+
+# Brokers write the markers 1 to 4 ms after a commit's answer, at most 150 ms (measured). The pauses double from 2 ms to
+# 16,384 ms, 33 s in total: about the time until a dead broker is replaced.
+PAUSES_MS = tuple(2**n for n in range(1, 15))
+
+Effect = ToCoordinator | ToEveryBroker | ToLeaders | BrokerSetting | Pause
+Result = TypeVar("Result")
+Steps = Generator[Sequence[Effect], Sequence[Any], Result]
+
+
+def at_once(*several: Steps[Any]) -> Steps[list[Any]]:
+    """Run several steps side by side: their next effects go out together. Return their results in order.
+
+    Raises the first error of a step, and then closes the other steps.
+    """
+    results: list[Any] = [None] * len(several)
+    waiting: dict[int, Sequence[Effect]] = {}
+    answers: dict[int, Sequence[Any] | None] = dict.fromkeys(range(len(several)))
+    try:
+        while answers:
+            waiting.clear()
+            for place, of_steps in answers.items():
+                try:
+                    steps = several[place]
+                    waiting[place] = next(steps) if of_steps is None else steps.send(of_steps)
+                except StopIteration as ended:
+                    results[place] = ended.value
+            if not waiting:
+                break
+            found = iter((yield [effect for effects in waiting.values() for effect in effects]))
+            answers = {place: [next(found) for _ in effects] for place, effects in waiting.items()}
+    finally:
+        for steps in several:
+            steps.close()
+    return results
+
+
+# --- requests to coordinators -----------------------------------------------------------------------------------------
+# The requests of the two-phase commit to coordinators, and the meaning of the answers.
+#
+# Any answer but success raises an error, except an answer to EndTxn. After a lost answer PRODUCER_FENCED may mean
+# success or failure, so the caller decides (`check_definite`).
+#
+# Non-obvious: brokers do not fence OffsetFetch. A replaced group coordinator answers with old data until it learns of
+# its successor (GroupCoordinatorService asks no other broker). A marker or decision that is found was committed. A read
+# alone does not prove that it is the latest, or that there is none. Epochs prove that, because they come from writes.
+# Otherwise a barrier proves it: the reader commits a text of its own next to the group's offset, and the answer must
+# have both. A coordinator that has the text has all earlier commits too, because both are in one log.
 
 # Partitions of the commit topic: the first for offsets of markers and decisions, the second for barriers.
 PARTITION, BARRIER_PARTITION = 0, 1
