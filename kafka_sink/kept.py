@@ -8,8 +8,7 @@ clients that were idle for `connections.max.idle.ms`.
 
 A new client must know if an earlier one was answered (`kafka.outage`). Spark plans each batch and each write in a
 process of its own, and gives tasks to new processes. So a process whose client was answered leaves an empty file in
-Spark's folder for blocks: the processes of a driver or of an executor share it, and Spark removes it with them
-(`spark.last_run`).
+Spark's folder for blocks.
 """
 
 from __future__ import annotations
@@ -140,9 +139,18 @@ def _note_answer(client: Client) -> None:
 
 
 def _note(config: ClientConfig) -> Path | None:
-    folder, _, _ = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")
+    folder = blocks_folder()
     name = hashlib.sha256(config.bootstrap_servers_text.encode()).hexdigest()[:16]
     return Path(folder) / f"pykafka-answered-{name}" if folder else None
+
+
+def blocks_folder() -> str:
+    """Return Spark's folder for blocks, or "" if unknown.
+
+    The processes of one driver, or of one executor, share it with no other. Spark removes it at the end.
+    Source: PythonPlannerRunner and PythonStreamingSinkCommitRunner set SPARK_LOCAL_DIRS from DiskBlockManager.
+    """
+    return os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
 
 
 @contextmanager

@@ -218,7 +218,7 @@ def place_of(config: SinkConfig, *, is_remote: bool) -> Iterator[Place]:
     """Yield the place of the receipt for a batch write with `config`. Raises ReceiptsPathUnusable."""
     options = {name: getattr(config, name) for name in ("txn_app_id", "txn_version", "receipt_name")}
     _, write = batch_identity(options)
-    name, batch_id = write.identity.named, write.micro_batch_id
+    name, batch_id = write.named, write.batch_id
     if config.receipts_path is not None:
         yield Place(config.receipts_path, name, batch_id, is_remote, is_temporary=False)
     elif is_remote:

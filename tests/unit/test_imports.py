@@ -61,7 +61,8 @@ PURE = frozenset({
     "kafka.waits", "kafka.new_topic", "kafka.config", "kafka.protocol", "kafka.coordinators",
     "kafka.auth.jaas", "kafka.auth.kerberos_failures", "kafka.auth.msk_iam",
     "records", "errors.exhaustion", "errors.quoting", "errors.redaction",
-    "commit.handover", "commit.hanging", "commit.markers", "commit.open_transactions", "commit.replay", "commit.requests",
+    "commit.handover", "commit.hanging", "commit.markers", "commit.open_transactions", "commit.replay",
+    "commit.requests",
     "commit.two_phase", "cli.transactions_json", "doctor.connection_failures", "doctor.findings", "doctor.report",
 })  # fmt: skip
 IMPURE_IMPORTS = frozenset({"socket", "ssl", "selectors", "threading", "time"})

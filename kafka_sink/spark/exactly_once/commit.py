@@ -1,4 +1,4 @@
-"""The committing worker's part of exactly-once: it makes the rows of all tasks visible."""
+"""The committing worker's part of exactly-once: it makes the rows of all tasks visible, or ends their transactions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from kafka_sink.commit.markers import Decision, Ids
 from kafka_sink.commit.replay import check_decision, check_replay
 from kafka_sink.commit.requests import check_generation
 from kafka_sink.commit.runner import run
-from kafka_sink.commit.two_phase import forget
-from kafka_sink.errors import ConfigError, DriverFenced, KafkaSinkError
+from kafka_sink.errors import ConfigError, DriverFenced, KafkaSinkError, WriteKind
 from kafka_sink.errors.quoting import shell_command
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
@@ -23,9 +22,9 @@ from kafka_sink.spark.exactly_once.plan import (
     CountedCommitMessage,
     Plan,
     PreparedCommitMessage,
+    in_transaction_errors,
     planned_config,
     sink_of,
-    told_of_a_transaction,
 )
 from kafka_sink.spark.exactly_once.slot import total_of
 from kafka_sink.spark.exactly_once.stream_state import recall, stream_name
@@ -35,125 +34,30 @@ from kafka_sink.spark.task_results import TaskCommitMessage
 
 log = logging.getLogger(__name__)
 
-
-# --- topics that were created again -----------------------------------------------------------------------------------
-# Warns of topics that were deleted and created again, so that committed rows are gone.
-
-
-def tell_created_again(plan: Plan, messages: Sequence[PreparedCommitMessage]) -> None:
-    """Warn of recreated topics whose rows are not written again, because their slots were visible before."""
-    decision = plan.facts.decision
-    ids = {topic: found for each in messages if each.prepared.visible for topic, found in each.topic_ids.items()}
-    decided = messages[0].micro_batch_id, messages[0].prepared.query_id
-    if decision is not None and (decision.micro_batch_id, decision.query_id) == decided:
-        warn_created_again(plan, decision, ids)
-
-
-def warn_created_again(plan: Plan, decision: Decision, topic_ids: Mapping[str, str | None]) -> None:
-    """Warn if the current `topic_ids` differ from those of the decision."""
-    name, sink = f"micro-batch {decision.micro_batch_id}", plan.sink.names.sink
-    advice = f"If the new topic is to have them, write them with a batch write, from what {name} read"
-    if plan.sink.is_versioned:
-        name = f"txnVersion {decision.micro_batch_id} of txnAppId {sink!r}"
-        advice = "If the new topic is to have them, write them under a higher txnVersion"
-    for topic, (old_id, new_id) in decision.created_again(topic_ids).items():
-        log.warning(
-            "topic %r was deleted and created again after %s was decided (topic id %s is now %s). Rows of %s that were "
-            "in the old topic are gone with it, and are not written again, as they were committed. %s.",
-            topic, name, old_id, new_id, name, advice,
-        )  # fmt: skip
-
-
-# --- many slots -------------------------------------------------------------------------------------------------------
-# A warning about a micro-batch, or a batch write, with so many Spark partitions that its commit takes seconds.
-
-# On brokers that shared two cores a commit of 256 slots took 1.3 s, and one of 1,024 slots 4.0 s
-# (docs/design/performance.md, "Many slots").
-MANY = 500
-
-# In this process. Each micro-batch of a stream has about as many slots as the one before.
-_TOLD: set[str] = set()
-
-
-def tell_many_slots(sink: str, slots: int, took_s: float) -> None:
-    """Log one line for each sink with more than MANY slots. `took_s`: how long the commit took."""
-    if slots <= MANY or sink in _TOLD:
-        return
-    _TOLD.add(sink)
-    log.warning(
-        "a commit of exactly-once sink %r took %.1f s: it has %d slots, one for each Spark partition. The rows "
-        "are safe. Fewer Spark partitions make it faster: df.coalesce(64) before the write.",
-        sink,
-        took_s,
-        slots,
-    )
-
-
-# --- versions that were written before --------------------------------------------------------------------------------
-# The commit of a version that was written before: it compares the rows, and logs that nothing was written.
-
-
-def pass_over(given: GivenOptions, counted: Sequence[CountedCommitMessage]) -> None:
-    """Commit a version that the plan found written: compare its rows, and log a warning that nothing was written.
-
-    The rows are compared only if this version was the last decision. Raises NonDeterministicReplay, ExactlyOnceError,
-    ClusterError.
-    """
-    plan = counted[0].plan
-    assert plan is not None and plan.batch is not None and plan.facts.decision is not None, "a version was planned"
-    version, decided = plan.batch.micro_batch_id, plan.facts.decision.micro_batch_id
-    if version == decided:
-        _check_written(given, plan, counted)
-    log.warning(
-        "txnVersion %d of txnAppId %r writes nothing (%d rows were read), because %s. New rows need a higher "
-        "txnVersion; a stream with a new checkpoint, whose batch ids begin again, a new txnAppId.",
-        version,
-        plan.sink.names.sink,
-        sum(each.record_count for each in counted),
-        "it was written before" if version == decided else f"{decided} was written before",
-    )
-
-
-def _check_written(given: GivenOptions, plan: Plan, counted: Sequence[CountedCommitMessage]) -> None:
-    assert plan.facts.decision is not None, "the decision of the written version"
-    topics = tuple(sorted({topic for each in counted for topic in each.topics}))
-    with (
-        told_of_a_transaction(plan.batch, committing=plan.sink),
-        lease_admin_client(planned_config(given).producer, plan.sink.cluster_id) as client,
-    ):
-        led, leaderless = client.partitions(topics)
-        warn_created_again(plan, plan.facts.decision, client.topic_ids(topics))
-        steps = two_phase.check_written(
-            plan.sink,
-            plan.facts,
-            [each.fingerprint for each in counted],
-            total=total_of,
-            touched=led + leaderless,
-            allow_lost_state=plan.allow_lost_state,
-        )
-        run(client, steps)
-
-
-# --- commit -----------------------------------------------------------------------------------------------------------
-
 # Time limit for the deletion of a batch write's groups, which normally takes about 10 ms (8 slots, one broker).
 FORGET_MS = 3_000
+# Spark tells the user why the micro-batch failed only after the abort. The next plan ends what is left.
+ABORT_MS = 60_000
+# A commit of 1,024 slots takes 4.0 s on brokers that share two cores (docs/design/performance.md, "Many slots").
+MANY = 500
+# Sinks of this process. Each micro-batch of a stream has about as many slots as the one before.
+_TOLD: set[str] = set()
 
 
 def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskCommitMessage]) -> None:
     """Make the rows of all tasks visible. Raises ExactlyOnceError, ClusterError."""
     counted = [receipt for receipt in receipts if isinstance(receipt, CountedCommitMessage)]
     if counted:
-        pass_over(given, counted)
+        _skip_version(given, counted)
         return
     messages = [receipt for receipt in receipts if isinstance(receipt, PreparedCommitMessage)]
     warn_of_rate(messages)
     plan, began_ms = _plan_of(messages), monotonic_ms()
     with (
-        told_of_a_transaction(plan.batch, committing=plan.sink),
+        in_transaction_errors(plan.batch, committing=plan.sink),
         lease_admin_client(planned_config(given).producer, plan.sink.cluster_id) as client,
     ):
-        tell_created_again(plan, messages)
+        _warn_of_recreated(plan, messages)
         if messages[0].proof is not None:
             _prove(client, plan, messages)
         run(
@@ -169,8 +73,8 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskCommitMessage
                 topic_ids={topic: topic_id for each in messages for topic, topic_id in each.topic_ids.items()},
             ),
         )
-    tell_many_slots(plan.sink.names.sink, len(messages), (monotonic_ms() - began_ms) / 1_000)
-    if plan.batch is not None and not plan.batch.is_versioned:
+    _warn_of_many_slots(plan.sink.names.sink, len(messages), (monotonic_ms() - began_ms) / 1_000)
+    if plan.batch is not None and plan.batch.kind is WriteKind.BATCH:
         _forget(given, plan)
 
 
@@ -180,7 +84,7 @@ def _plan_of(messages: Sequence[PreparedCommitMessage]) -> Plan:
     assert plan is not None, "the first Spark partition's message brings the plan"
     for message in messages:
         if message.generation != plan.facts.generation:
-            with told_of_a_transaction(plan.batch):
+            with in_transaction_errors(plan.batch):
                 raise DriverFenced(
                     sink=plan.sink.names.sink, generation=str(plan.facts.generation), current=str(message.generation)
                 )
@@ -208,7 +112,7 @@ def _forget(given: GivenOptions, plan: Plan) -> None:
         with lease_admin_client(planned_config(given).producer, plan.sink.cluster_id) as client:
             try:
                 with client.within(FORGET_MS):
-                    run(client, forget(plan.sink, plan.facts.generation))
+                    run(client, two_phase.forget(plan.sink, plan.facts.generation))
             except KafkaSinkError as error:
                 # A different error class, so that the client does not check the cluster's hosts (`first_aid`).
                 raise _LeftThere from error
@@ -217,11 +121,89 @@ def _forget(given: GivenOptions, plan: Plan) -> None:
         log.debug("groups of %s are left to expire: %s", plan.sink.names.sink, error.__cause__ or error)
 
 
-# --- abort ------------------------------------------------------------------------------------------------------------
-# Aborts a failed micro-batch: ends the transactions of its rows.
+def _warn_of_recreated(plan: Plan, messages: Sequence[PreparedCommitMessage]) -> None:
+    """Warn of recreated topics whose rows are not written again, because their slots were visible before."""
+    decision = plan.facts.decision
+    ids = {topic: found for each in messages if each.prepared.visible for topic, found in each.topic_ids.items()}
+    decided = messages[0].micro_batch_id, messages[0].prepared.query_id
+    if decision is not None and (decision.micro_batch_id, decision.query_id) == decided:
+        _warn_of_recreated_topics(plan, decision, ids)
 
-# Spark tells the user why the micro-batch failed only after the abort. The next plan ends what is left.
-ABORT_MS = 60_000
+
+def _warn_of_recreated_topics(plan: Plan, decision: Decision, topic_ids: Mapping[str, str | None]) -> None:
+    """Warn if the current `topic_ids` differ from those of the decision."""
+    name, sink = f"micro-batch {decision.micro_batch_id}", plan.sink.names.sink
+    advice = f"If the new topic is to have them, write them with a batch write, from what {name} read"
+    if plan.sink.is_versioned:
+        name = f"txnVersion {decision.micro_batch_id} of txnAppId {sink!r}"
+        advice = "If the new topic is to have them, write them under a higher txnVersion"
+    for topic, (old_id, new_id) in decision.created_again(topic_ids).items():
+        log.warning(
+            "topic %r was deleted and created again after %s was decided (topic id %s is now %s). Rows of %s that were "
+            "in the old topic are gone with it, and are not written again, as they were committed. %s.",
+            topic, name, old_id, new_id, name, advice,
+        )  # fmt: skip
+
+
+def _warn_of_many_slots(sink: str, slots: int, took_s: float) -> None:
+    """Log one line for each sink with more than MANY slots. `took_s`: how long the commit took."""
+    if slots <= MANY or sink in _TOLD:
+        return
+    _TOLD.add(sink)
+    log.warning(
+        "a commit of exactly-once sink %r took %.1f s: it has %d slots, one for each Spark partition. The rows "
+        "are safe. Fewer Spark partitions make it faster: df.coalesce(64) before the write.",
+        sink,
+        took_s,
+        slots,
+    )
+
+
+# --- versions that were written before --------------------------------------------------------------------------------
+
+
+def _skip_version(given: GivenOptions, counted: Sequence[CountedCommitMessage]) -> None:
+    """Commit a version that the plan found written: compare its rows, and log a warning that nothing was written.
+
+    The rows are compared only if this version was the last decision. Raises NonDeterministicReplay, ExactlyOnceError,
+    ClusterError.
+    """
+    plan = counted[0].plan
+    assert plan is not None and plan.batch is not None and plan.facts.decision is not None, "a version was planned"
+    version, decided = plan.batch.batch_id, plan.facts.decision.micro_batch_id
+    if version == decided:
+        _check_written(given, plan, counted)
+    log.warning(
+        "txnVersion %d of txnAppId %r writes nothing (%d rows were read), because %s. New rows need a higher "
+        "txnVersion; a stream with a new checkpoint, whose batch ids begin again, a new txnAppId.",
+        version,
+        plan.sink.names.sink,
+        sum(each.record_count for each in counted),
+        "it was written before" if version == decided else f"{decided} was written before",
+    )
+
+
+def _check_written(given: GivenOptions, plan: Plan, counted: Sequence[CountedCommitMessage]) -> None:
+    assert plan.facts.decision is not None, "the decision of the written version"
+    topics = tuple(sorted({topic for each in counted for topic in each.topics}))
+    with (
+        in_transaction_errors(plan.batch, committing=plan.sink),
+        lease_admin_client(planned_config(given).producer, plan.sink.cluster_id) as client,
+    ):
+        led, leaderless = client.partitions(topics)
+        _warn_of_recreated_topics(plan, plan.facts.decision, client.topic_ids(topics))
+        steps = two_phase.check_written(
+            plan.sink,
+            plan.facts,
+            [each.fingerprint for each in counted],
+            total=total_of,
+            touched=led + leaderless,
+            allow_lost_state=plan.allow_lost_state,
+        )
+        run(client, steps)
+
+
+# --- abort ------------------------------------------------------------------------------------------------------------
 
 
 def abort_micro_batch(
@@ -229,7 +211,7 @@ def abort_micro_batch(
 ) -> None:
     """End the open transactions of a stream's micro-batch. Never raises, like `abort_run`.
 
-    Does nothing if neither a message nor `last_run` has the generation of the run.
+    Does nothing if neither a message nor `stream_state` has the generation of the run.
     """
     prepared = next((message for message in messages if isinstance(message, PreparedCommitMessage)), None)
     if prepared is not None:

@@ -34,11 +34,11 @@ class _ExactlyOnce:
     def commit(self, messages: Sequence[WriterCommitMessage | None], micro_batch_id: int | None) -> None:
         """Make the rows visible."""
         from kafka_sink.spark.exactly_once.commit import commit_micro_batch
-        from kafka_sink.spark.exactly_once.plan import told_of_a_transaction
+        from kafka_sink.spark.exactly_once.plan import in_transaction_errors
         from kafka_sink.spark.limits import check_bad_rows
         from kafka_sink.spark.task_results import check_all_present
 
-        with told_of_a_transaction(None if self.planned is None else self.planned.batch):
+        with in_transaction_errors(None if self.planned is None else self.planned.batch):
             present = check_all_present(messages, micro_batch_id=micro_batch_id)
             check_bad_rows(present, rows_are_written=False)
         commit_micro_batch(self.options, present)

@@ -1,4 +1,7 @@
-"""The planning worker's part of exactly-once: it takes the sink over, and finds the facts for tasks and commit."""
+"""The planning worker's part of exactly-once: it takes the sink over, and finds the facts for tasks and commit.
+
+The messages of tasks are here too, because one of them brings the plan to the commit.
+"""
 
 from __future__ import annotations
 
@@ -35,52 +38,53 @@ from kafka_sink.spark.task_results import ONLY_MICRO_BATCH, Identity, TaskCommit
 log = logging.getLogger(__name__)
 
 
-# --- the write --------------------------------------------------------------------------------------------------------
-# Gives a batch write a query id and a micro-batch id, because markers and decisions need both.
-
-
 @dataclass(frozen=True, slots=True)
-class BatchWrite:
-    """The query id and micro-batch id of a batch write, for markers and decisions.
+class Plan:
+    """The facts for the tasks and the commit of a micro-batch.
 
-    `is_versioned`: the ids come from the user's `txnAppId` and `txnVersion`.
+    `batch`: of a batch write; None for a stream, because its tasks know query and micro-batch. `is_written`: the
+    version is visible already, or a later one was decided, so tasks write nothing. `query_id`: the query of the
+    checkpoint that names the sink, None if unknown. `planned_ms`: the monotonic time of the driver's host before any
+    task began; the process that commits runs there, too.
     """
 
-    query_id: str
+    sink: Sink
+    facts: Facts
+    allow_lost_state: bool
+    batch: Identity | None
+    is_written: bool = False
+    query_id: str | None = None
+    planned_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedCommitMessage(TaskCommitMessage):
+    """The rows of a task attempt: acknowledged and not visible yet, or visible before.
+
+    Only the message of Spark partition 0 has `plan`: its size grows with the number of slots, and one copy is enough.
+    `sink_name`, `generation`: for an abort, which may have no such message.
+    """
+
+    prepared: SlotPrepared
+    sink_name: str
+    generation: Ids
     micro_batch_id: int
-    is_versioned: bool = False
-    receipt_name: str | None = None
-
-    @property
-    def kind(self) -> WriteKind:
-        return WriteKind.VERSION if self.is_versioned else WriteKind.BATCH
-
-    @property
-    def identity(self) -> Identity:
-        return Identity(self.query_id, self.micro_batch_id, self.kind, self.receipt_name)
+    plan: Plan | None
 
 
-def batch_identity(given: GivenOptions) -> tuple[str, BatchWrite]:
-    """Return the prefix of a batch write's transactional ids, and its ids.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedCommitMessage(TaskCommitMessage):
+    """Rows that were read and not sent, because the plan found them written. `topics`: the topics of the rows. `plan`:
+    as in PreparedCommitMessage."""
 
-    With `txnAppId` and `txnVersion` a rerun has the same ones. Otherwise they are unique, so that no other write uses
-    the same transactions.
-    """
-    if (app_id := given.get("txn_app_id")) is not None:
-        return app_id, BatchWrite(f"txnAppId:{app_id}", given["txn_version"], is_versioned=True)
-    write_id = uuid.uuid4().hex
-    prefix = given.get("transactional_id_prefix") or "pykafka-batch"
-    write = BatchWrite(write_id, ONLY_MICRO_BATCH, receipt_name=given.get("receipt_name"))
-    return f"{prefix}.{write_id}", write
-
-
-# --- errors of transactional writes -----------------------------------------------------------------------------------
-# Adapts errors to transactional writes, whose rows are invisible until they are committed.
+    fingerprint: str
+    topics: tuple[str, ...]
+    plan: Plan | None
 
 
 @contextmanager
-def told_of_a_transaction(batch: BatchWrite | None, *, committing: Sink | None = None) -> Iterator[None]:
-    """Make errors describe the rows of a transactional write, and the way to run the write again.
+def in_transaction_errors(batch: Identity | None, *, committing: Sink | None = None) -> Iterator[None]:
+    """Make errors describe rows that are invisible until they are committed, and the way to run the write again.
 
     `committing`: the sink if some rows may be visible, otherwise None.
     """
@@ -95,48 +99,26 @@ def told_of_a_transaction(batch: BatchWrite | None, *, committing: Sink | None =
         ) from error.__cause__
 
 
-# --- plan -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The facts for the tasks and the commit of a micro-batch.
-
-    `batch` is None for a stream, because its tasks know query and micro-batch. `is_written`: the version is visible
-    already, or a later one was decided, so tasks write nothing. `query_id`: the query of the checkpoint that names the
-    sink, None if unknown. `planned_ms`: the monotonic time of the driver's host before any task began; the process that
-    commits runs there, too.
-    """
-
-    sink: Sink
-    facts: Facts
-    allow_lost_state: bool
-    batch: BatchWrite | None
-    is_written: bool = False
-    query_id: str | None = None
-    planned_ms: int = 0
+# --- planning ---------------------------------------------------------------------------------------------------------
 
 
 def plan_batch(given: GivenOptions) -> Plan:
     """Plan a batch write. Raises as `plan_stream`."""
     prefix, batch = batch_identity(given)
+    is_versioned = batch.kind is WriteKind.VERSION
     config = planned_config(given)
-    with told_of_a_transaction(batch), lease_admin_client(config.producer) as client:
+    with in_transaction_errors(batch), lease_admin_client(config.producer) as client:
         _ensure_topics(client, config)
-        sink = sink_of(config, prefix, client, is_versioned=batch.is_versioned, comes_again=batch.is_versioned)
+        sink = sink_of(config, prefix, client, is_versioned=is_versioned, comes_again=is_versioned)
         facts = _take_over(client, config, sink)
-        is_written = batch.is_versioned and run(
+        is_written = is_versioned and run(
             client,
             two_phase.is_written(
-                sink,
-                facts,
-                query_id=batch.query_id,
-                version=batch.micro_batch_id,
-                allow_lost_state=config.allow_lost_state,
+                sink, facts, query_id=batch.query_id, version=batch.batch_id, allow_lost_state=config.allow_lost_state
             ),
         )
         if not is_written:
-            _end_what_hangs(client, config, sink, facts)
+            _end_hanging(client, config, sink, facts)
     return Plan(sink, facts, config.allow_lost_state, batch, is_written, planned_ms=monotonic_ms())
 
 
@@ -150,14 +132,14 @@ def plan_stream(given: GivenOptions, checkpoint: str | None) -> Plan:
     # Raise errors of the name before any request to the cluster.
     stream_name(given, checkpoint)
     has_worked = not is_new(checkpoint)
-    with told_of_a_transaction(None), lease_admin_client(config.producer, has_worked=has_worked) as client:
+    with in_transaction_errors(None), lease_admin_client(config.producer, has_worked=has_worked) as client:
         _ensure_topics(client, config)
         name = _name_stream(given, checkpoint, config, client)
         sink = sink_of(config, name.sink, client, is_derived=name.is_derived)
         facts = _take_over(client, config, sink)
         remember(name.sink, facts.generation, checkpoint)
-        _tell_of_another_query(name, facts.decision)
-        _end_what_hangs(client, config, sink, facts)
+        _warn_of_another_query(name, facts.decision)
+        _end_hanging(client, config, sink, facts)
     query_id = name.query_id if name.is_derived else None
     return Plan(sink, facts, config.allow_lost_state, None, query_id=query_id, planned_ms=monotonic_ms())
 
@@ -243,7 +225,7 @@ def _check_retention(client: AdminClient, config: SinkConfig) -> None:
         log.warning("%s. To do: %s.", finding.found, finding.remedy)
 
 
-def _tell_of_another_query(name: StreamName, decision: Decision | None) -> None:
+def _warn_of_another_query(name: StreamName, decision: Decision | None) -> None:
     """Warn if another query has used this name. If that query still runs, the two queries stop each other."""
     if decision is None or name.query_id in (None, decision.query_id):
         return
@@ -255,7 +237,7 @@ def _tell_of_another_query(name: StreamName, decision: Decision | None) -> None:
     )  # fmt: skip
 
 
-def _end_what_hangs(client: AdminClient, config: SinkConfig, sink: Sink, facts: Facts) -> None:
+def _end_hanging(client: AdminClient, config: SinkConfig, sink: Sink, facts: Facts) -> None:
     if facts.decision is not None:
         touched = _partitions(client, facts.decision.topics)
         steps = two_phase.end_what_hangs(sink, facts, touched, allow_lost_state=config.allow_lost_state)
@@ -279,30 +261,14 @@ def _partitions(client: AdminClient, topics: tuple[str, ...]) -> tuple[TopicPart
     return ()
 
 
-# --- messages ---------------------------------------------------------------------------------------------------------
-# The messages from tasks of an exactly-once write to the commit.
+def batch_identity(given: GivenOptions) -> tuple[str, Identity]:
+    """Return the prefix of a batch write's transactional ids, and its identity for markers and decisions.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedCommitMessage(TaskCommitMessage):
-    """The rows of a task attempt: acknowledged and not visible yet, or visible before.
-
-    Only the message of Spark partition 0 has `plan`: its size grows with the number of slots, and one copy is enough.
-    `sink_name`, `generation`: for an abort, which may have no such message.
+    With `txnAppId` and `txnVersion` a rerun has the same ones. Otherwise they are unique, so that no other write uses
+    the same transactions.
     """
-
-    prepared: SlotPrepared
-    sink_name: str
-    generation: Ids
-    micro_batch_id: int
-    plan: Plan | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountedCommitMessage(TaskCommitMessage):
-    """Rows that were read and not sent, because the plan found them written. `topics`: the topics of the rows. `plan`:
-    as in PreparedCommitMessage."""
-
-    fingerprint: str
-    topics: tuple[str, ...]
-    plan: Plan | None
+    if (app_id := given.get("txn_app_id")) is not None:
+        return app_id, Identity(f"txnAppId:{app_id}", given["txn_version"], WriteKind.VERSION)
+    write_id = uuid.uuid4().hex
+    prefix = given.get("transactional_id_prefix") or "pykafka-batch"
+    return f"{prefix}.{write_id}", Identity(write_id, ONLY_MICRO_BATCH, WriteKind.BATCH, given.get("receipt_name"))

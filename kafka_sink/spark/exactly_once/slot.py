@@ -23,57 +23,12 @@ from kafka_sink.options.config import FAIL, GivenOptions, SinkConfig, complete, 
 from kafka_sink.records.bad_rows import columns_for_fingerprint, named_topics
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint, total
-from kafka_sink.spark.exactly_once.plan import CountedCommitMessage, Plan, PreparedCommitMessage, told_of_a_transaction
+from kafka_sink.spark.exactly_once.plan import CountedCommitMessage, Plan, PreparedCommitMessage, in_transaction_errors
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.limits import ask_over, bad_row_policy, pace
 from kafka_sink.spark.rows import TaskRows, produce_rows
 from kafka_sink.spark.task import Task
 from kafka_sink.spark.task_results import Identity, row_identity, stream_identity, task_proof
-
-# --- counting ---------------------------------------------------------------------------------------------------------
-# Counts the rows of a slot: their number, their fingerprint as in the slot's marker, and their topics.
-
-
-@dataclass(frozen=True, slots=True)
-class CountedRows:
-    record_count: int
-    digest: str
-    topics: tuple[str, ...]
-
-
-def count_rows(config: SinkConfig, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]) -> CountedRows:
-    """Count the rows of a slot that is visible already, and send none.
-
-    The rows are not checked for bad rows again, because the limits may have changed since. So all rows count, including
-    those that became dead letters.
-    """
-    fingerprint, record_count, topics = Fingerprint(), 0, set[str]()
-    columns_of = RecordColumns.from_arrow if config.bad_rows == FAIL else columns_for_fingerprint
-    if config.dead_letter_topic is not None:
-        topics.add(config.dead_letter_topic)
-    for arrow_batch in chain.checked(arrow_batches, topic_option=config.topic is not None):
-        columns = columns_of(arrow_batch, now_ms=0)
-        fingerprint.update(columns)
-        record_count += columns.num_rows
-        if config.topic is None:
-            topics |= named_topics(arrow_batch)
-        elif columns.num_rows:
-            topics.add(config.topic)
-    return CountedRows(record_count, digest_of(fingerprint, config), tuple(sorted(topics)))
-
-
-def digest_of(fingerprint: Fingerprint, config: SinkConfig) -> str:
-    """Return the digest of the rows and of the option `topic`, which the rows do not contain."""
-    return f"{fingerprint.digest()}:{config.topic or ''}"
-
-
-def total_of(digests: Iterable[str]) -> tuple[str, frozenset[str]]:
-    """Return the total fingerprint of all slots, and the set of their topic options."""
-    parts = [digest.rpartition(":") for digest in digests]
-    return total(rows for rows, _, _ in parts), frozenset(topic for _, _, topic in parts)
-
-
-# --- slot -------------------------------------------------------------------------------------------------------------
 
 
 def write_slot(
@@ -92,7 +47,7 @@ def write_slot(
             instead="with deliveryGuarantee=exactly-once a second attempt of a running task takes its transaction "
             "over: set it to false.",
         )
-    with told_of_a_transaction(plan.batch):
+    with in_transaction_errors(plan.batch):
         config = complete(over_conf(given, task.conf))
         if config.txn_app_id is not None and "txn_app_id" not in given:
             raise NotPlanned(option="txnAppId")
@@ -120,7 +75,7 @@ def _prepare(
     config: SinkConfig, plan: Plan, task: Task, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
 ) -> PreparedCommitMessage:
     # A batch write has its own identity. In foreachBatch the task's conf has the identity of the stream.
-    identity = stream_identity(task.conf) if plan.batch is None else plan.batch.identity
+    identity = stream_identity(task.conf) if plan.batch is None else plan.batch
     if plan.query_id not in (None, identity.query_id):
         raise AnotherCheckpoint(sink=plan.sink.names.sink, query_id=identity.query_id, found_query_id=plan.query_id)
     started_ms = wall_clock_ms()
@@ -228,3 +183,47 @@ def _transaction(sink: Sink, begun: SlotBegun) -> Transaction:
         version=sink.transaction_version,
         timeout_ms=sink.timeout_ms,
     )
+
+
+# --- counting ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CountedRows:
+    """The rows of a slot: their number, their fingerprint as in the slot's marker, and their topics."""
+
+    record_count: int
+    digest: str
+    topics: tuple[str, ...]
+
+
+def count_rows(config: SinkConfig, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]) -> CountedRows:
+    """Count the rows of a slot that is visible already, and send none.
+
+    The rows are not checked for bad rows again, because the limits may have changed since. So all rows count, including
+    those that became dead letters.
+    """
+    fingerprint, record_count, topics = Fingerprint(), 0, set[str]()
+    columns_of = RecordColumns.from_arrow if config.bad_rows == FAIL else columns_for_fingerprint
+    if config.dead_letter_topic is not None:
+        topics.add(config.dead_letter_topic)
+    for arrow_batch in chain.checked(arrow_batches, topic_option=config.topic is not None):
+        columns = columns_of(arrow_batch, now_ms=0)
+        fingerprint.update(columns)
+        record_count += columns.num_rows
+        if config.topic is None:
+            topics |= named_topics(arrow_batch)
+        elif columns.num_rows:
+            topics.add(config.topic)
+    return CountedRows(record_count, digest_of(fingerprint, config), tuple(sorted(topics)))
+
+
+def digest_of(fingerprint: Fingerprint, config: SinkConfig) -> str:
+    """Return the digest of the rows and of the option `topic`, which the rows do not contain."""
+    return f"{fingerprint.digest()}:{config.topic or ''}"
+
+
+def total_of(digests: Iterable[str]) -> tuple[str, frozenset[str]]:
+    """Return the total fingerprint of all slots, and the set of their topic options."""
+    parts = [digest.rpartition(":") for digest in digests]
+    return total(rows for rows, _, _ in parts), frozenset(topic for _, _, topic in parts)

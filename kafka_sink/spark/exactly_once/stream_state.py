@@ -12,6 +12,7 @@ from pathlib import Path
 from kafka_sink.commit.markers import Ids
 from kafka_sink.commit.stream_name import DERIVED, LocalCheckpoint, StreamName, local_folder, query_name, spelled_name
 from kafka_sink.errors import CheckpointUnusable, MissingOption
+from kafka_sink.kept import blocks_folder
 from kafka_sink.options.config import GivenOptions
 
 
@@ -80,24 +81,15 @@ def expected_name(given: GivenOptions, location: str | None) -> str:
 
 
 # --- the last run -----------------------------------------------------------------------------------------------------
-# The planning process of a stream's micro-batch stores the run's generation here, for the process that aborts.
-#
-# Spark gives `abort` no message of a task that did not finish. For a stream it does not give it the planned writer
-# either. So the aborting process knows nothing about a micro-batch that was stopped. All processes of a driver share
-# one folder with no other driver: the folder that Spark makes for its blocks, and deletes at the end.
-#
-# Two queries of one driver may use the same prefix by mistake. So the file belongs to a sink and, if known, a
-# checkpoint. Otherwise an abort of one query would end the open transactions of the other query.
-#
-# The file is only a hint. Without it the abort ends nothing, and the next plan or the brokers' timeout ends the
-# transactions.
-#
-# Source: PythonPlannerRunner and PythonStreamingSinkCommitRunner set SPARK_LOCAL_DIRS for their workers, from
-# DiskBlockManager (`blockmgr-<uuid>`).
+# Spark tells `abort` nothing of a stream's micro-batch that was stopped. So the planning process stores the generation
+# of its run. The file is a hint: without it the next plan, or the brokers' timeout, ends the transactions.
 
 
 def remember(prefix: str, generation: Ids, checkpoint: str | None = None) -> None:
-    """Store the generation of the last run that began on this driver, for the sink `prefix` and a checkpoint."""
+    """Store the generation of the last run that began on this driver, for the sink `prefix` and a checkpoint.
+
+    Two queries of one driver may use the same prefix by mistake. An abort of one must not end the other's transactions.
+    """
     file = _file(prefix, checkpoint)
     if file is None:
         return
@@ -118,9 +110,9 @@ def recall(prefix: str, checkpoint: str | None = None) -> Ids | None:
 
 
 def _file(prefix: str, checkpoint: str | None) -> Path | None:
-    first, _, _ = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")
-    if not first:
+    folder = blocks_folder()
+    if not folder:
         return None
     # A newline separates the parts: no prefix has one, because it is part of transactional ids.
     name = f"{prefix}\n{checkpoint or ''}"
-    return Path(first) / f"pykafka-run-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    return Path(folder) / f"pykafka-run-{hashlib.sha256(name.encode()).hexdigest()[:16]}"

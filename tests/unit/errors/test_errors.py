@@ -33,8 +33,7 @@ from kafka_sink.kafka.net import resolver
 from kafka_sink.kafka.net.selector import Selector
 from kafka_sink.kafka.net.tls import TlsSettings, client_context
 from kafka_sink.kafka.net.transport import Address, Disconnected
-from kafka_sink.spark.exactly_once.batch_write import told_of_a_transaction
-from kafka_sink.spark.exactly_once.plan import told_of_a_transaction
+from kafka_sink.spark.exactly_once.plan import in_transaction_errors
 
 MADE_UP = {
     "Mapping[str, int]": {"HeaderKeyNull": 7}, "Sequence[tuple[int, int]]": [(3, 4)], "float": 0.25, "bool": True,
@@ -288,7 +287,7 @@ def test_an_error_with_a_name_keeps_it_and_one_of_a_transaction_says_so() -> Non
         raise named
     assert raised.value is named
     invisible = pytest.raises(errors.WorkerExhausted, match="no row of this attempt is visible")
-    with invisible as raised, told_of_a_transaction(None):
+    with invisible as raised, in_transaction_errors(None):
         raise MemoryError
     assert raised.value.write_kind is WriteKind.STREAM
 

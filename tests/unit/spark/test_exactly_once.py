@@ -35,7 +35,6 @@ from kafka_sink.spark.exactly_once import commit, guarantee, slot
 from kafka_sink.spark.exactly_once import plan as planning
 from kafka_sink.spark.exactly_once.commit import FORGET_MS, commit_micro_batch
 from kafka_sink.spark.exactly_once.plan import (
-    BatchWrite,
     CountedCommitMessage,
     Plan,
     PreparedCommitMessage,
@@ -53,8 +52,8 @@ OPTIONS = {**WITHOUT_TOPIC, "topic": "t"}
 GIVEN = given_options(OPTIONS)
 NAMED = given_options({**OPTIONS, "transactionalIdPrefix": "orders"})
 VERSIONED = given_options({**OPTIONS, "txnAppId": "orders", "txnVersion": "7"})
-VERSION_7 = BatchWrite("txnAppId:orders", 7, is_versioned=True)
-ONCE = BatchWrite("id", 0)
+VERSION_7 = Identity("txnAppId:orders", 7, errors.WriteKind.VERSION)
+ONCE = Identity("id", 0, errors.WriteKind.BATCH)
 PLAN = Plan(Sink(Names("sink", "commits"), 60_000, 2), Facts(Ids(9, 1), None, {}), allow_lost_state=False, batch=None)
 COMMIT_TOPIC = "pykafka-commits"
 
@@ -96,7 +95,7 @@ def write_slot(plan: Plan, given: Any = GIVEN, rows: Iterable[pa.RecordBatch] = 
     return slot.write_slot(given, plan, InterceptorChain(()), iter(rows))
 
 
-def receipts(exchange: Exchange, slots: int = 2, *, batch: BatchWrite | None = None) -> list[PreparedCommitMessage]:
+def receipts(exchange: Exchange, slots: int = 2, *, batch: Identity | None = None) -> list[PreparedCommitMessage]:
     """What the tasks of micro-batch 0 send to the commit: their rows are acknowledged and nobody sees them."""
     facts, done = exchange.tasks(slots)
     plan = Plan(exchange.sink, facts, False, batch)
@@ -130,7 +129,7 @@ def test_every_batch_write_has_a_name_and_transactions_of_its_own() -> None:
         one, other = batch_identity(given), batch_identity(given)
         assert one[0].startswith(start) and other[0].startswith(start) and "orders-1" not in one[0]
         assert one[0] != other[0] and one[1].query_id != other[1].query_id
-    assert one[1].identity.named == other[1].identity.named == "orders-1"
+    assert one[1].named == other[1].named == "orders-1"
     # Kept for ever: a release that derives another query doubles what was committed before.
     assert batch_identity(VERSIONED) == batch_identity(VERSIONED) == ("orders", VERSION_7)
 
@@ -405,7 +404,7 @@ def test_an_error_in_mid_commit_claims_no_invisible_or_doubled_rows(exchange: Ex
     (ONCE, "if the job fails, run the write again: nothing"),
 ])  # fmt: skip
 def test_errors_say_who_runs_the_write_again(
-    exchange: Exchange, kafka: ScriptedKafka, task: dict[str, str], batch: BatchWrite | None, again: str
+    exchange: Exchange, kafka: ScriptedKafka, task: dict[str, str], batch: Identity | None, again: str
 ) -> None:
     first, second = receipts(exchange, batch=batch)
     kafka.script(apis.InitProducerIdRequest, apis.InitProducerIdResponse(0, ErrorCode.PRODUCER_FENCED, -1, -1))
@@ -523,7 +522,7 @@ def test_planning_tells_whether_a_version_is_written(exchange: Exchange, version
     planned = planned_in(pickle.loads(pickle.dumps(KafkaBatchWriter(VERSIONED | {"txn_version": int(version)}))))
     assert planned.is_written is is_written
     assert (planned.sink.names.sink, planned.sink.is_versioned) == ("orders", True)
-    assert planned.batch == BatchWrite("txnAppId:orders", int(version), is_versioned=True)
+    assert planned.batch == Identity("txnAppId:orders", int(version), errors.WriteKind.VERSION)
 
 
 def test_a_sinks_first_plan_looks_how_long_brokers_remember(
