@@ -11,7 +11,7 @@ from typing import Any
 from kafka_sink.cli.checkpoint import Checkpoint, LastReceipt, compared
 from kafka_sink.cli.sources import SourceProgress, TopicProgress
 from kafka_sink.commit.hanging import Hanging
-from kafka_sink.commit.markers import Decision, Ids
+from kafka_sink.commit.markers import Decision, HasIds
 from kafka_sink.commit.open_transactions import OpenTransaction, SinkTransactions
 from kafka_sink.kafka.protocol.apis.transaction_state import TransactionDescription
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -95,10 +95,7 @@ def _marked(found: SinkTransactions, slot: int) -> int | None:
 
 
 def _now(description: TransactionDescription | None) -> Document | None:
-    if description is None:
-        return None
-    ids = Ids(description.producer_id, description.producer_epoch)
-    return {"state": description.state, **_ids(ids)}
+    return None if description is None else {"state": description.state, **_ids(description)}
 
 
 def open_transaction(each: OpenTransaction) -> Document:
@@ -135,7 +132,7 @@ def ended(description: TransactionDescription) -> Document:
     """Return the document of a transaction that was aborted."""
     return {
         "transactional_id": description.transactional_id,
-        **_ids(Ids(description.producer_id, description.producer_epoch)),
+        **_ids(description),
         "start_time_ms": description.start_time_ms,
     }
 
@@ -146,7 +143,7 @@ def not_looked_at(leaderless: Iterable[TopicPartition], refused: Mapping[TopicPa
     return [{"topic": topic, "partition": partition, "why": text} for (topic, partition), text in sorted(why.items())]
 
 
-def _ids(ids: Ids) -> Document:
+def _ids(ids: HasIds) -> Document:
     return {"producer_id": ids.producer_id, "producer_epoch": ids.producer_epoch}
 
 

@@ -256,8 +256,7 @@ def _open_of(leaders: DescribeProducersResponse, ours: Mapping[Ids, str]) -> lis
         )
         for found in leaders.partitions
         for producer in found.producers
-        if (ids := Ids(producer.producer_id, producer.producer_epoch)) in ours
-        and producer.current_txn_start_offset >= 0
+        if (ids := Ids.of(producer)) in ours and producer.current_txn_start_offset >= 0
     ]
 
 

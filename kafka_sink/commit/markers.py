@@ -27,6 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2s
 from itertools import takewhile
+from typing import Protocol
 from uuid import UUID
 
 from kafka_sink.errors import UnreadableState
@@ -52,6 +53,15 @@ _MAX_PRODUCER_EPOCH = 2**15 - 1
 _is_digest = re.compile(TOPIC_SIGN + DIGEST_SIGN + "[0-9a-f]{8}").fullmatch
 
 
+class HasIds(Protocol):
+    """An answer of a broker, such as a description of a transaction."""
+
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def producer_epoch(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Ids:
     """A producer id and its epoch. They identify one run of a transactional id."""
@@ -61,6 +71,10 @@ class Ids:
 
     def __str__(self) -> str:
         return f"{self.producer_id}:{self.producer_epoch}"
+
+    @classmethod
+    def of(cls, found: HasIds) -> Ids:
+        return cls(found.producer_id, found.producer_epoch)
 
     @classmethod
     def read(cls, text: str) -> Ids:

@@ -35,7 +35,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka_sink.commit import two_phase
-from kafka_sink.commit.handover import Sink, command
+from kafka_sink.commit.handover import Sink, command, visible_of
 from kafka_sink.commit.hanging import Hanging, write_commit_markers
 from kafka_sink.commit.markers import Decision, Ids, Marker
 from kafka_sink.commit.requests import (
@@ -112,7 +112,7 @@ class Seen:
     def of(self, sink: Sink) -> dict[str, TransactionDescription]:
         """Return the sink's own transactions: the driver's first, then by slot."""
         names = sink.names
-        slots = sorted(filter(names.is_slot, self.transactions), key=lambda name: int(name.rpartition(".")[2]))
+        slots = sorted(filter(names.is_slot, self.transactions), key=names.slot_of)
         return {name: self.transactions[name] for name in (names.driver, *slots) if name in self.transactions}
 
 
@@ -191,23 +191,13 @@ class SinkTransactions:
         decision = self.decision
         if decision is None:
             return ()
-        return tuple(
-            slot
-            for slot, ids in enumerate(decision.pinned)
-            if not _shows(decision, self.markers.get(slot)) and ids is not None
-        )
+        visible = visible_of(decision, self.markers)
+        return tuple(slot for slot, ids in enumerate(decision.pinned) if slot not in visible and ids is not None)
 
     @property
     def lost(self) -> tuple[int, ...]:
         """The `missing` slots that lost their markers. They may be visible."""
         return tuple(slot for slot in self.missing if slot not in self.markers)
-
-
-def _shows(decision: Decision, marker: Marker | None) -> bool:
-    return marker is not None and (marker.micro_batch_id, marker.query_id) == (
-        decision.micro_batch_id,
-        decision.query_id,
-    )
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------
@@ -227,7 +217,7 @@ def look(sink: Sink, prefix: str, partitions: Sequence[TopicPartition]) -> Steps
     (answer,) = yield [ToLeaders(DescribeProducersRequest(tuple(partitions)))]
     producers = tuple(
         OpenProducer(
-            of.topic, of.partition, Ids(each.producer_id, each.producer_epoch), each.current_txn_start_offset,
+            of.topic, of.partition, Ids.of(each), each.current_txn_start_offset,
             each.coordinator_epoch,
         )
         for of in answer.partitions
@@ -282,11 +272,12 @@ def describe_sink(sink: Sink, seen: Seen) -> Steps[SinkTransactions]:
         decision = None
     slots = range(len(decision.pinned)) if decision is not None else ()
     markers = yield from read_markers(sink, slots, stable=False)
+    visible = {} if decision is None else visible_of(decision, markers)
     pinned = _pinned(sink, decision)
     hanging: list[Hanging] = []
     unknown: list[Hanging] = []
     for each in _hanging(sink, transactions, pinned, seen.producers):
-        is_visible = decision is not None and each.ids in pinned and _shows(decision, markers.get(_slot(each)))
+        is_visible = each.ids in pinned and sink.names.slot_of(each.transactional_id) in visible
         is_last = _is_the_last_committed(sink, transactions.get(each.transactional_id), each.ids)
         (hanging if is_visible or is_last else unknown).append(each)
     return SinkTransactions(
@@ -300,14 +291,6 @@ def _pinned(sink: Sink, decision: Decision | None) -> dict[Ids, str]:
     return {ids: sink.names.slot(slot) for slot, ids in slots if ids is not None}
 
 
-def _slot(hanging: Hanging) -> int:
-    return int(hanging.transactional_id.rpartition(".")[2])
-
-
-def _ids(description: TransactionDescription) -> Ids:
-    return Ids(description.producer_id, description.producer_epoch)
-
-
 def _open(
     sink: Sink,
     transactions: Mapping[str, TransactionDescription],
@@ -318,13 +301,13 @@ def _open(
     return tuple(
         OpenTransaction(
             transactional_id=name,
-            slot=None if name == sink.names.driver else int(name.rpartition(".")[2]),
-            ids=_ids(each),
+            slot=None if name == sink.names.driver else sink.names.slot_of(name),
+            ids=Ids.of(each),
             state=each.state,
             start_time_ms=each.start_time_ms,
             timeout_ms=each.timeout_ms,
             holds=tuple(Held(*at, offsets.get((*at, each.producer_id))) for at in sorted(each.partitions)),
-            is_decided=each.state == "PrepareCommit" or (each.state == ONGOING and _ids(each) in pinned),
+            is_decided=each.state == "PrepareCommit" or (each.state == ONGOING and Ids.of(each) in pinned),
         )
         for name, each in transactions.items()
         if each.state in OPEN
@@ -420,7 +403,7 @@ def abort_manually(sink: Sink) -> Steps[Sequence[TransactionDescription]]:
         raise DecisionPending(
             sink=sink.names.sink,
             micro_batch_id=decision.micro_batch_id,
-            slots=[int(each.transactional_id.rpartition(".")[2]) for each in decided],
+            slots=[sink.names.slot_of(each.transactional_id) for each in decided],
             command=command(sink, "repair"),
         )
     aborted = yield from two_phase.abort_open(sink, generation, found)

@@ -1,7 +1,16 @@
-"""The effects that the steps of the two-phase commit yield: requests that may go out together, and their receivers.
+"""The requests of the two-phase commit: the effects that its steps yield, and the meaning of the coordinators' answers.
 
-Steps are generators without I/O. A step yields effects and receives the answers in the same order. `runner` carries
-effects out with a client, and a simulation does it with a model.
+Steps are generators without I/O. A step yields effects, which may go out together, and receives the answers in the same
+order. `runner` carries effects out with a client, and a simulation does it with a model.
+
+Any answer but success raises an error, except an answer to EndTxn. After a lost answer PRODUCER_FENCED may mean success
+or failure, so the caller decides (`check_definite`).
+
+Brokers do not fence OffsetFetch: a replaced group coordinator answers with old data until it learns of its successor.
+A marker or decision that is found was committed. A read alone does not prove that it is the latest, or that there is
+none. Epochs prove that, because they come from writes. Otherwise a barrier proves it: the reader commits a text of its
+own next to the group's offset, and the answer must have both. Both are in one log, so a coordinator that has the text
+has all earlier commits too.
 """
 
 from __future__ import annotations
@@ -21,11 +30,7 @@ from kafka_sink.kafka.protocol.apis.groups import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
-from kafka_sink.kafka.protocol.apis.transaction_state import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    TransactionDescription,
-)
+from kafka_sink.kafka.protocol.apis.transaction_state import DescribeTransactionsRequest, TransactionDescription
 from kafka_sink.kafka.protocol.apis.transactions import (
     AddOffsetsToTxnRequest,
     EndTxnRequest,
@@ -109,16 +114,6 @@ def at_once(*several: Steps[Any]) -> Steps[list[Any]]:
 
 
 # --- requests to coordinators -----------------------------------------------------------------------------------------
-# The requests of the two-phase commit to coordinators, and the meaning of the answers.
-#
-# Any answer but success raises an error, except an answer to EndTxn. After a lost answer PRODUCER_FENCED may mean
-# success or failure, so the caller decides (`check_definite`).
-#
-# Non-obvious: brokers do not fence OffsetFetch. A replaced group coordinator answers with old data until it learns of
-# its successor (GroupCoordinatorService asks no other broker). A marker or decision that is found was committed. A read
-# alone does not prove that it is the latest, or that there is none. Epochs prove that, because they come from writes.
-# Otherwise a barrier proves it: the reader commits a text of its own next to the group's offset, and the answer must
-# have both. A coordinator that has the text has all earlier commits too, because both are in one log.
 
 # Partitions of the commit topic: the first for offsets of markers and decisions, the second for barriers.
 PARTITION, BARRIER_PARTITION = 0, 1
@@ -151,7 +146,7 @@ def describe_transaction(transactional_id: str) -> ToCoordinator:
     )
 
 
-def fetch_offset(sink: Sink, group_id: str, *, stable: bool = True, beside: int | None = None) -> ToCoordinator:
+def _fetch_offset(sink: Sink, group_id: str, *, stable: bool = True, beside: int | None = None) -> ToCoordinator:
     """Ask for a group's offset, which has a marker or a decision.
 
     `stable`: the broker refuses while a transaction may change the offset. `beside`: a second partition to read.
@@ -160,8 +155,7 @@ def fetch_offset(sink: Sink, group_id: str, *, stable: bool = True, beside: int 
     return ToCoordinator(CoordinatorKind.GROUP, group_id, request)
 
 
-def write_barrier(sink: Sink, group_id: str, barrier: str) -> ToCoordinator:
-    """Replace the barrier of a group."""
+def _write_barrier(sink: Sink, group_id: str, barrier: str) -> ToCoordinator:
     request = OffsetCommitRequest(group_id, sink.names.commit_topic, BARRIER_PARTITION, 0, barrier)
     return ToCoordinator(CoordinatorKind.GROUP, group_id, request)
 
@@ -224,8 +218,8 @@ def _offsets(sink: Sink, group_ids: Sequence[str], *, stable: bool, barrier: str
         return (yield from _behind_barrier(sink, group_ids, barrier, stable=stable))
     if not group_ids:
         return []
-    answers = yield [fetch_offset(sink, group_id, stable=stable) for group_id in group_ids]
-    return groups_of(answers)
+    answers = yield [_fetch_offset(sink, group_id, stable=stable) for group_id in group_ids]
+    return _groups_of(answers)
 
 
 def _behind_barrier(sink: Sink, group_ids: Sequence[str], barrier: str, *, stable: bool) -> Steps[list[GroupOffset]]:
@@ -236,17 +230,17 @@ def _behind_barrier(sink: Sink, group_ids: Sequence[str], barrier: str, *, stabl
             return [found[group_id] for group_id in group_ids]
         if pause_ms:
             yield [Pause(pause_ms)]
-        written = yield [write_barrier(sink, group_id, barrier) for group_id in missing]
+        written = yield [_write_barrier(sink, group_id, barrier) for group_id in missing]
         for group_id, answer in zip(missing, written, strict=True):
             check_answer(answer.error_code, "OffsetCommit", group_id)
-        answers = yield [fetch_offset(sink, group_id, stable=stable, beside=BARRIER_PARTITION) for group_id in missing]
+        answers = yield [_fetch_offset(sink, group_id, stable=stable, beside=BARRIER_PARTITION) for group_id in missing]
         # Without the barrier the answer is stale, or another run has written its own barrier.
-        found |= {group.group_id: group for group in groups_of(answers) if group.beside == barrier}
+        found |= {group.group_id: group for group in _groups_of(answers) if group.beside == barrier}
     code = ErrorCode.NOT_COORDINATOR
     raise TransactionRefused(transactional_id=missing[0], api="OffsetFetch", code=code, name=error_name(code))
 
 
-def groups_of(answers: Sequence[OffsetFetchResponse]) -> list[GroupOffset]:
+def _groups_of(answers: Sequence[OffsetFetchResponse]) -> list[GroupOffset]:
     """Return the groups of all answers. Raises TransactionRefused."""
     found = [group for answer in answers for group in answer.groups]
     for group in found:
@@ -290,14 +284,6 @@ def read_markers(
     visible later. Without a `barrier` a stale coordinator may answer with an earlier marker or with none.
     """
     groups = yield from _offsets(sink, [sink.names.slot(slot) for slot in slots], stable=stable, barrier=barrier)
-    return markers_of(slots, groups)
-
-
-def markers_of(slots: Sequence[int], groups: Sequence[GroupOffset]) -> dict[int, Marker]:
-    """Return the markers that are found, by slot. `groups`: one for each of `slots`, in the same order.
-
-    Raises UnreadableState.
-    """
     markers = (Marker.read(group.group_id, group.offset, group.metadata) for group in groups)
     return {slot: marker for slot, marker in zip(slots, markers, strict=True) if marker is not None}
 
@@ -307,11 +293,7 @@ def described(sink: Sink, transactional_ids: Sequence[str]) -> Steps[list[Transa
     if not transactional_ids:
         return []
     answers = yield [describe_transaction(transactional_id) for transactional_id in transactional_ids]
-    return _descriptions(answers)
-
-
-def _descriptions(answers: Sequence[DescribeTransactionsResponse]) -> list[TransactionDescription]:
-    found = [description for answer in answers for description in answer.transactions]
+    found: list[TransactionDescription] = [description for answer in answers for description in answer.transactions]
     for description in found:
         # Brokers delete an id after a week without use. Such an id has no open transaction.
         if description.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
@@ -323,7 +305,7 @@ def check_generation(sink: Sink, generation: Ids) -> Steps[None]:
     """Raise DriverFenced if another run has Inited the driver's id since, or TransactionRefused."""
     for pause_ms in (*PAUSES_MS, None):
         (driver,) = yield from described(sink, [sink.names.driver])
-        current = Ids(driver.producer_id, driver.producer_epoch)
+        current = Ids.of(driver)
         if current == generation:
             return
         # Epochs never decrease: an earlier epoch comes from a stale coordinator, so ask again.

@@ -5,10 +5,11 @@
     prepare  a task, after its rows are acknowledged:  put the marker into the transaction
     commit   check messages, decision ─> all open, alone? and write the decision ─> DECIDE ─> EndTxn each ─> verify each
     abort    a plan that no tasks follow, unless another run has begun
+    forget   after the commit of a batch write without a version: delete its groups
 
-Each step is a generator of effects (`effects`). The caller (`runner` or a simulation) sends back definite answers only.
-It repeats a request on CONCURRENT_TRANSACTIONS, an unstable offset, a lost connection or a moved coordinator. So
-brokers may carry out any request twice. A process may die between any two effects: `tests/verification/model`
+Each step is a generator of effects (`requests`). The caller (`runner` or a simulation) sends back definite answers. It
+repeats a request on CONCURRENT_TRANSACTIONS, an unstable offset, a lost connection or a moved coordinator. So brokers
+may carry out any request twice. A process may die between any two effects: `tests/verification/model`
 enumerates the consequences. docs/design/exactly-once.md explains why the protocol is correct, and each of its rules.
 
 Not obvious here:
@@ -173,7 +174,7 @@ def _plan_after(
         was_committed = _was_committed(found, generation, sink.transaction_version)
     if was_committed is None:
         (found,) = yield from described(sink, [driver])
-        current = Ids(found.producer_id, found.producer_epoch)
+        current = Ids.of(found)
         raise DriverFenced(sink=sink.names.sink, generation=str(generation), current=str(current))
     return (yield from plan(sink, allow_lost_state=allow_lost_state))
 
@@ -184,7 +185,7 @@ def take_over(sink: Sink) -> Steps[Ids]:
     if driver.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
         yield from _refuse_timeout(sink)
     check_answer(driver.error_code, "InitProducerId", sink.names.driver)
-    return Ids(driver.producer_id, driver.producer_epoch)
+    return Ids.of(driver)
 
 
 def _refuse_timeout(sink: Sink) -> Steps[None]:
@@ -255,7 +256,9 @@ def _commit_each(
     A refused transaction has already ended, unless the coordinator was stale. So the EndTxn is sent again until the
     coordinator describes the transaction as ended.
     """
-    answers = dict(zip(pinned, (yield [_commit(sink, *each, version) for each in pinned]), strict=True))
+    answers = dict(
+        zip(pinned, (yield [end_txn(sink, *each, committed=True, version=version) for each in pinned]), strict=True)
+    )
     found: dict[tuple[str, Ids], TransactionDescription] = {}
     for pause_ms in PAUSES_MS:
         refused = [each for each in pinned if meaning(answers[each].error_code).fenced]
@@ -264,7 +267,9 @@ def _commit_each(
         if not again:
             break
         yield [Pause(pause_ms)]
-        answers |= zip(again, (yield [_commit(sink, *each, version) for each in again]), strict=True)
+        answers |= zip(
+            again, (yield [end_txn(sink, *each, committed=True, version=version) for each in again]), strict=True
+        )
     proofs = {each: _was_committed(said, each[1], version) for each, said in found.items()}
     return [
         (answer, True if answer.error_code == ErrorCode.NONE else proofs.get(each)) for each, answer in answers.items()
@@ -284,10 +289,6 @@ def _was_committed(description: TransactionDescription, ids: Ids, version: int) 
     # A timeout raises the epoch on both versions, an EndTxn on version 2 only.
     is_its_abort = description.state in ("PrepareAbort", "CompleteAbort") and raised_by in (version - 1, 1)
     return False if is_its_abort else None
-
-
-def _commit(sink: Sink, transactional_id: str, ids: Ids, version: int) -> ToCoordinator:
-    return end_txn(sink, transactional_id, ids, committed=True, version=version)
 
 
 def _is_over(description: TransactionDescription, ids: Ids) -> bool:
@@ -379,9 +380,7 @@ def abort_open(
         return []
     # Checked after describing: so the described transactions belong to this run or to an older one.
     yield from check_generation(sink, generation)
-    answers = yield _aborts(
-        sink, {each.transactional_id: Ids(each.producer_id, each.producer_epoch) for each in still_open}
-    )
+    answers = yield _aborts(sink, {each.transactional_id: Ids.of(each) for each in still_open})
     for each, answer in zip(still_open, answers, strict=True):
         # If the request was fenced, the InitProducerId that fenced it has ended the transaction.
         api = "InitProducerId" if sink.transaction_version < 2 else "EndTxn"
@@ -512,7 +511,7 @@ def begin(
 def _init(sink: Sink, transactional_id: str) -> Steps[Ids]:
     (answer,) = yield [init_producer_id(sink, transactional_id)]
     check_answer(answer.error_code, "InitProducerId", transactional_id)
-    return Ids(answer.producer_id, answer.producer_epoch)
+    return Ids.of(answer)
 
 
 def _marker_now(sink: Sink, facts: Facts, slot: int, ids: Ids) -> Steps[Marker | None]:
@@ -643,7 +642,7 @@ def _check_open(
     """
     found, waited_ms = yield from _described_since_begun(sink, slots)
     for each, description in zip(slots, found, strict=True):
-        if description.state != "Ongoing" or _ids_of(description) != each.ids:
+        if description.state != "Ongoing" or Ids.of(description) != each.ids:
             raise (yield from _too_late(sink, decision, description, each.ids, open_ms + waited_ms))
     return found, waited_ms
 
@@ -663,25 +662,25 @@ def _check_ages(
     for each in found:
         age_ms = driver.start_time_ms - each.start_time_ms + waited_ms
         if age_ms > most_ms:
-            raise (yield from _too_late(sink, decision, each, _ids_of(each), age_ms))
+            raise (yield from _too_late(sink, decision, each, Ids.of(each), age_ms))
 
 
 def _too_late(
     sink: Sink, decision: Decision, description: TransactionDescription, expected: Ids, age_ms: int
 ) -> Steps[ExactlyOnceError]:
     (driver,) = yield from described(sink, [sink.names.driver])
-    if _ids_of(driver) != decision.generation:
+    if Ids.of(driver) != decision.generation:
         return (yield from _lost(sink, decision))
     if _is_replaced(description, expected):
         return AttemptReplaced(
             transactional_id=description.transactional_id,
             expected=str(expected),
-            found=f"{description.state} {_ids_of(description)}",
+            found=f"{description.state} {Ids.of(description)}",
         )
     return TransactionTimedOut(
         transactional_id=description.transactional_id,
         expected=str(expected),
-        found=f"{description.state} {_ids_of(description)}",
+        found=f"{description.state} {Ids.of(description)}",
         age_ms=age_ms,
         timeout_ms=sink.timeout_ms,
     )
@@ -695,10 +694,6 @@ def _is_replaced(description: TransactionDescription, prepared: Ids) -> bool:
         # A spent producer id was replaced. Coordinators that have forgotten the transactional id say -1.
         is_later = description.producer_id >= 0
     return is_later and not description.state.endswith("Abort")
-
-
-def _ids_of(description: TransactionDescription) -> Ids:
-    return Ids(description.producer_id, description.producer_epoch)
 
 
 def _described_since_begun(
@@ -765,7 +760,7 @@ def _lost(sink: Sink, decision: Decision) -> Steps[ExactlyOnceError]:
     """Return the error that says why the driver's ids are no longer valid."""
     generation = decision.generation
     (driver,) = yield from described(sink, [sink.names.driver])
-    current = Ids(driver.producer_id, driver.producer_epoch)
+    current = Ids.of(driver)
     # A timeout leaves an aborted transaction with an epoch one higher (both versions, seen on 3.9.2 and 4.3.1). A
     # driver that takes the sink over leaves the state Empty.
     if driver.state.endswith("Abort") and current == Ids(generation.producer_id, generation.producer_epoch + 1):
@@ -871,25 +866,18 @@ def _end_begun(sink: Sink, facts: Facts) -> Steps[None]:
         check_answer(answer.error_code, "InitProducerId", transactional_id)
 
 
-# --- forget -----------------------------------------------------------------------------------------------------------
-# Deletes the consumer groups of a batch write that is visible whole and whose name is never used again.
-#
-#     decision stable, and this run's ─> its first group ─> its other groups, and the markers'
-#
-# A decision without its markers would look like missing rows. So the first group of the decision is deleted first. The
-# transactional ids stay until the brokers expire them, and still show the outcome of the write.
-#
-# Non-obvious: brokers that delete a group also drop its offsets in open transactions. The read of the decision waits
-# for the end of its transaction, so that no offset comes back later.
-#
-# Source: KIP-229 (DeleteGroups); OffsetMetadataManager.deleteAllOffsets, GroupMetadata.removeAllOffsets in Kafka.
-
-
 def forget(sink: Sink, generation: Ids) -> Steps[None]:
-    """Delete the groups, after the commit of `generation` has found all rows visible.
+    """Delete the groups of a batch write whose name is never used again, when the commit of `generation` has succeeded.
+
+    A decision without its markers would look like missing rows. So its first group is deleted first. Transactional ids
+    stay until the brokers expire them, and still show the outcome of the write.
 
     Raises TransactionRefused and leaves groups behind; the usual cause is a missing ACL GROUP DELETE.
+
+    Source: KIP-229 (DeleteGroups); OffsetMetadataManager.deleteAllOffsets, GroupMetadata.removeAllOffsets in Kafka.
     """
+    # Brokers that delete a group also drop its offsets in open transactions. This read waits for their end, so that no
+    # offset comes back later.
     decision = yield from read_decision(sink)
     if decision is None or decision.generation != generation:
         return

@@ -145,7 +145,7 @@ def check_transactions(sink: Sink, facts: Facts, leaders: DescribeProducersRespo
 
 
 def _shown(description: TransactionDescription) -> str:
-    ids = Ids(description.producer_id, description.producer_epoch)
+    ids = Ids.of(description)
     return f"{description.transactional_id}: {description.state} {ids}"
 
 
