@@ -220,8 +220,7 @@ def write_commit_markers(hanging: Sequence[Hanging]) -> Steps[list[str]]:
         )
         for each in hanging
     ]
-    codes = [answer.results[0].error_code for answer in answers]
-    return [_refusal(code) for code in codes]
+    return [_refusal(answer.results[0].error_code) for answer in answers]
 
 
 def _refusal(code: int) -> str:

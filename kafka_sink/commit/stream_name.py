@@ -7,7 +7,7 @@
 In a local folder the name depends on the query id and not on the path. A relative path "checkpoint" in two applications
 means two queries. One folder is the same query under any spelling of its path, and after a move. The name never
 changes: `pykafka.json` next to `metadata` keeps it, and is valid while `metadata` has the same query id. Earlier builds
-named every stream by the hash: such a stream keeps its name (`spark/exactly_once/stream_state.py`).
+named every stream by the hash: such a stream keeps its name (`began_as`).
 
 Elsewhere the spelling of the option decides. The planning process has no Spark to read the file with. Another library
 might read the file at one start and not at the next. Then the name would change, and rows would be written twice.
@@ -126,20 +126,17 @@ def _reason(error: Exception) -> str:
 
 
 # --- names of earlier builds ------------------------------------------------------------------------------------------
-# Finds out if a query without a stored name started under the name that earlier builds gave it.
-#
-# This runs once in the life of a query, before the first plan. Another query may use that name now, so the check fences
-# nothing and writes nothing that the other query can see. It uses a barrier (`exchanges`) only if the sink exists. For
-# a new query the check takes two requests.
 
 # Denied too, but these ACLs do not name a transactional id, group or topic.
 _OTHER_ACLS = frozenset({ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED})
 
 
 def began_as(sink: Sink, query_id: str) -> Steps[bool]:
-    """Return True if `sink` belongs to the query. Raises TransactionRefused, UnreadableState.
+    """Return True if a query without a stored name began under the name `sink`, which earlier builds gave it.
 
-    It does if the last decision is the query's. It may also belong to the query if the sink exists without a decision.
+    It did if the last decision is the query's. It may have if the sink exists without a decision. Another query may use
+    that name now, so the check fences nothing, and writes a barrier only if the sink exists. Raises TransactionRefused,
+    UnreadableState.
     """
     try:
         decision = yield from read_decision(sink)

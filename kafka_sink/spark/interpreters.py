@@ -1,10 +1,9 @@
-"""Finds the Python interpreters that run `format("pykafka")`: on the driver's host, which plans and commits, and in
-tasks.
+"""Checks from where `format("pykafka")` runs: its Python interpreters, and the brokers' hosts seen from the executors.
 
-They may differ from the Python of the session's functions. If Spark found the format itself, planner and tasks run
-PYSPARK_DRIVER_PYTHON, else PYSPARK_PYTHON, else python3, from the environment of the driver's JVM. If the format was
-registered, both run the Python of functions. So this module reads `format("pykafka")`: Spark plans and runs a read in
-the same workers as a write, and returns rows.
+The interpreters on the driver's host, which plans and commits, and in tasks may differ from the Python of the session's
+functions. If Spark found the format itself, planner and tasks run PYSPARK_DRIVER_PYTHON, else PYSPARK_PYTHON, else
+python3, from the environment of the driver's JVM. If the format was registered, both run the Python of functions. So
+this module reads `format("pykafka")`: Spark plans and runs a read in the same workers as a write, and returns rows.
 
 Source: UserDefinedPythonDataSource.scala, pyspark/core/context.py (pythonExec); seen on pyspark 4.3.0.
 """
@@ -28,6 +27,7 @@ from kafka_sink.doctor.engine import examine_hosts
 from kafka_sink.doctor.interpreter import Interpreter, interpreter_of, judged, this_interpreter
 from kafka_sink.doctor.report import DRIVER, Finding, Report, Verdict, failed, from_json, to_json, warning
 from kafka_sink.kafka.config import ClientConfig
+from kafka_sink.spark.session import is_connect
 from kafka_sink.spark.source import INTERPRETERS, KafkaDataSource, register_source
 
 STEP = "python"
@@ -121,36 +121,30 @@ def _unusable(failure: Exception, spark: SparkSession, driver: Interpreter) -> V
 
 def _python_of(spark: SparkSession) -> str:
     """Describe the Python that the session's JVM starts. A JVM on this host has this process's environment."""
-    if _is_remote(spark):
+    if is_connect(spark):
         return "the Python that the Spark Connect server starts, by the server's environment"
     said = " and ".join(f"{name} is {os.environ.get(name, 'not set')}" for name in _VARIABLES)
     return f"the Python that the driver's JVM starts ({said})"
 
 
 def _set_python(spark: SparkSession, driver: Interpreter) -> str:
-    if not _is_remote(spark) and os.path.isdir(driver.folder):
+    if not is_connect(spark) and os.path.isdir(driver.folder):
         return f"set PYSPARK_PYTHON={shlex.quote(driver.executable)} in the environment where Spark's driver starts"
-    where = "Spark Connect server" if _is_remote(spark) else "driver"
+    where = "Spark Connect server" if is_connect(spark) else "driver"
     return (
         "install the package in a Python that every host has, and set PYSPARK_PYTHON to that Python in the environment "
         f"where the {where} starts"
     )
 
 
-def _is_remote(spark: SparkSession) -> bool:
-    return type(spark).__module__.startswith("pyspark.sql.connect.")
-
-
 # --- from the executors -----------------------------------------------------------------------------------------------
-# Checks the brokers' hosts from the executors, which send the rows and may have another DNS or firewall.
-#
-# A job of a few tasks connects to every bootstrap server and broker from the executors' hosts, with one report for each
-# host. Spark decides where tasks run: a host without a task is missing in the report. The job has many tasks, so that
-# each host of a small cluster gets one. A Python worker that runs several tasks checks once.
 
 
 def examine_from_executors(spark: SparkSession, config: ClientConfig) -> Report:
-    """Return a report of the brokers of `config`, as seen from the hosts of `spark`."""
+    """Return a report of the brokers of `config`, as seen from the executors, which may have another DNS or firewall.
+
+    Spark decides where tasks run: a host without a task is missing in the report.
+    """
     job = uuid.uuid4().hex
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -165,5 +159,5 @@ def examine_from_executors(spark: SparkSession, config: ClientConfig) -> Report:
 
 @functools.lru_cache(maxsize=1)
 def _seen_for(job: str, config: ClientConfig) -> str:
-    """Return the verdicts of this process. It checks once for each job."""
+    """Return the verdicts of this process, which may run several tasks of a job and checks once."""
     return to_json(examine_hosts(config).verdicts)

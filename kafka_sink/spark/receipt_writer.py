@@ -1,28 +1,15 @@
 """The driver writes the receipt file of a micro-batch or batch write from the tasks' messages.
 
-The time of the write, and the result of a failure:
+    at-least-once    last: a failed commit would write the rows again, so a missing receipt is only logged
+    exactly-once     before the decision: offsets may be lost after it, so a missing file fails the commit
 
-* At-least-once: after every task has returned its receipt. The rows are in Kafka by then. A failed commit would write
-  them again, so a missing receipt must not fail it. The sink retries a few times (0.1 s, 1 s), then logs the
-  micro-batch and the path. A rerun of a micro-batch replaces its file. The rows of the earlier run stay in the topic,
-  and no receipt names them.
-
-* Exactly-once: before the decision. The offsets are known when every slot is prepared, and may be lost after the
-  decision: after a crash another process recovers the micro-batch with the decision but without offsets, and the replay
-  finds its rows visible and writes nothing. So a file that cannot be written fails the commit while nothing is visible,
-  and every visible micro-batch has its file. After a crash between file and decision, the file names invisible rows
-  until the replay replaces it.
-
-A replay must not replace a good file with a worse one. Slots that were visible before bring no runs (`TaskProof`).
-Their rows in the old file are kept if the counts agree. Otherwise the new file has one row for the slot, without
-offsets. If all slots were visible and the old file has all of them, it stays unchanged.
+So every visible micro-batch of exactly-once has its file. After a crash between file and decision, the file names
+invisible rows until the replay replaces it. A replay must not replace a good file with a worse one: slots that were
+visible before bring no runs (`TaskProof`), and keep their rows of the old file (`_table`).
 
 A fenced driver could replace the file of its successor. So the commit checks the generation before it writes
 (exactly_once/commit.py). One case remains: a driver that pauses between check and write for as long as its successor
 needs for a whole micro-batch.
-
-On a local path the file is written under another name and then moved. Object stores show an object only when it is
-complete.
 """
 
 from __future__ import annotations
@@ -113,15 +100,13 @@ def _is_final(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC)
 
 
-# --- the file ---------------------------------------------------------------------------------------------------------
-
-
 def _put(filesystem: FileSystem, path: str, table: pa.Table) -> None:
     import pyarrow.parquet as pq
 
     folder, _, name = path.rpartition("/")
     filesystem.create_dir(folder, recursive=True)
     is_local = filesystem.type_name == "local"
+    # Object stores show an object only when it is complete.
     into = f"{folder}/_{name}.{os.getpid()}" if is_local else path
     if is_local:
         # Mode 0600, because the file shows how many rows went to which topic. Arrow would use the umask.
@@ -153,7 +138,10 @@ def _read_if_there(filesystem: FileSystem, path: str) -> pa.Table:
 
 
 def _table(messages: Sequence[TaskCommitMessage], read_old: Callable[[], pa.Table]) -> pa.Table | None:
-    """Return the new content of the file, or None if the old file already has it."""
+    """Return the new content of the file, or None if the old file already has it.
+
+    Of slots that were visible before it has the old file's rows if the counts agree, and otherwise one row.
+    """
     visible_before = [message for message in messages if _proof(message).runs is None]
     old = read_old() if visible_before else receipt_file.SCHEMA.empty_table()
     kept = {message.spark_partition_id: _rows_of(old, message) for message in visible_before}

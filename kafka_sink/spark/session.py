@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kafka_sink")
 
-
 _VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 _HAS_PACKAGE = "import importlib.util as u; raise SystemExit(u.find_spec('pyspark_pykafka') is None)"
 _DEADLINE_S = 5
@@ -73,10 +72,6 @@ def use(spark: SparkSession) -> bool:
 
 
 # --- the active session -----------------------------------------------------------------------------------------------
-# Makes a DataFrame's session the active session of the calling thread.
-#
-# Spark looks up a format's name in the thread's active session. In threads that the user's Python starts, such as those
-# of a ThreadPoolExecutor or `InheritableThread`, the active session is not the DataFrame's.
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -91,7 +86,8 @@ def is_connect(spark: SparkSession) -> bool:
 def active(spark: SparkSession) -> Iterator[None]:
     """Make `spark` the thread's active session in the block, and restore the previous one afterwards.
 
-    Nothing is needed with Spark Connect: its server runs each request in the request's own session.
+    Spark looks up a format's name in the thread's active session. In threads that the user's Python starts, that is not
+    the DataFrame's. The server of Spark Connect runs each request in the request's own session.
     """
     if is_connect(spark):
         yield

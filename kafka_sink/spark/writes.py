@@ -3,15 +3,13 @@
 Options and columns are checked on the driver before any task, so a wrong one fails before the job starts. These checks
 do not touch the cluster, because Spark also makes a writer in the committing process.
 
-Only tasks merge the options with Spark's conf (`spark.pykafka.<option>`), because only tasks know the conf. Spark
-passes every `spark.*` setting of the session to tasks as local properties. A stream has the settings of its `start()`.
-Spark Connect works in the same way. The workers that plan and commit have no TaskContext, no session and no conf, and
-`kafka_sink.register` may never have been called. Therefore:
+Only tasks know Spark's conf (`spark.pykafka.<option>`): Spark passes every `spark.*` setting of the session to tasks as
+local properties; a stream has the settings of its `start()`. The workers that plan and commit have no TaskContext, no
+session and no conf, and `kafka_sink.register` may never have been called. Therefore:
 
 * Here: check that each given option is known and valid, and that the given options do not contradict each other.
-* In the task, before its first row: check the options from the conf, required options that are missing in both (such as
-  the topic), and contradictions with the conf or with defaults. Such an error has sent no row either. Spark repeats it
-  for each attempt of the task.
+* In the task, before its first row: check options from the conf, required options that are missing in both (such as the
+  topic), and contradictions with the conf or with defaults. Spark repeats such an error for each attempt of the task.
 * `commit` must not use the conf. A task's message brings the settings that `commit` needs.
 
 Source: PythonPlannerRunner.scala (the data sent to a planning worker), SQLExecution.withSQLConfPropagated.

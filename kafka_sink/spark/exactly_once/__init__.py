@@ -1,8 +1,8 @@
 """Exactly-once in Spark's processes: each process runs a part of the two-phase commit and passes facts on.
 
-    planning worker   pickles the writer  ─> `Plan`: takes the sink over, finishes what was decided, finds the facts
-    task              write()             ─> begin, rows in a transaction, marker, `PreparedCommitMessage`
-    committing worker commit(), abort()   ─> the micro-batch's decision, or the end of its transactions
+    planning worker    plan.py     pickles the writer ─> takes the sink over, finishes what was decided, finds the facts
+    task               slot.py     write() ─> begin, rows in a transaction, marker, `PreparedCommitMessage`
+    committing worker  commit.py   commit(), abort() ─> the micro-batch's decision, or the end of its transactions
 
 Spark also makes a writer in the committing process. That process must not plan: the plan would abort the transactions
 that are about to be committed. Only the planning process pickles its writer, once for each micro-batch, to send it to

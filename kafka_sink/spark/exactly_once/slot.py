@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from kafka_sink.commit import two_phase
-from kafka_sink.commit.handover import Sink, SlotBegun, SlotPrepared
+from kafka_sink.commit.handover import SlotBegun, SlotPrepared
 from kafka_sink.commit.markers import Marker
 from kafka_sink.commit.runner import run
 from kafka_sink.errors import AnotherCheckpoint, NotPlanned, RefusedOption
@@ -59,14 +59,14 @@ def write_slot(
 def _count(
     config: SinkConfig, plan: Plan, task: Task, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
 ) -> CountedCommitMessage:
-    counted = count_rows(config, chain, arrow_batches)
+    record_count, digest, topics = _count_rows(config, chain, arrow_batches)
     return CountedCommitMessage(
         spark_partition_id=task.slot,
         attempt_number=task.attempt_number,
-        record_count=counted.record_count,
+        record_count=record_count,
         partitions=(),
-        fingerprint=counted.digest,
-        topics=counted.topics,
+        fingerprint=digest,
+        topics=topics,
         plan=plan if task.slot == 0 else None,
     )
 
@@ -138,10 +138,16 @@ class _Slot:
                 self.config, self.task.conf, ask_over(self.producer), query_id=query_id, batch_id=micro_batch_id
             ),
             row_identity=row_identity(self.config, self.identity, self.task.slot),
-            transaction=_transaction(sink, begun),
+            transaction=Transaction(
+                transactional_id=sink.names.slot(begun.slot),
+                producer_id=begun.ids.producer_id,
+                producer_epoch=begun.ids.producer_epoch,
+                version=sink.transaction_version,
+                timeout_ms=sink.timeout_ms,
+            ),
             fingerprint=fingerprint,
         )
-        digest = digest_of(fingerprint, self.config)
+        digest = _digest_of(fingerprint, self.config)
         run(self.producer.admin, two_phase.prepare(sink, begun, Marker(micro_batch_id, query_id, digest)))
         written = {TopicPartition(each.topic, each.partition): each for each in rows.partitions}
         return rows, self._prepared(begun, digest, tuple(written), written)
@@ -150,11 +156,11 @@ class _Slot:
         self, begun: SlotBegun, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
     ) -> tuple[TaskRows, SlotPrepared]:
         """Count rows that are visible already."""
-        counted = count_rows(self.config, chain, arrow_batches)
+        record_count, digest, topics = _count_rows(self.config, chain, arrow_batches)
         # Only the attempt that wrote the rows knew their partitions, so take all partitions of the topics.
-        led, leaderless = self.producer.admin.partitions(counted.topics)
-        rows = TaskRows(counted.record_count, topic_ids=self.producer.admin.topic_ids(counted.topics))
-        return rows, self._prepared(begun, counted.digest, led + leaderless, {})
+        led, leaderless = self.producer.admin.partitions(topics)
+        rows = TaskRows(record_count, topic_ids=self.producer.admin.topic_ids(topics))
+        return rows, self._prepared(begun, digest, led + leaderless, {})
 
     def _prepared(
         self,
@@ -175,33 +181,16 @@ class _Slot:
         )
 
 
-def _transaction(sink: Sink, begun: SlotBegun) -> Transaction:
-    return Transaction(
-        transactional_id=sink.names.slot(begun.slot),
-        producer_id=begun.ids.producer_id,
-        producer_epoch=begun.ids.producer_epoch,
-        version=sink.transaction_version,
-        timeout_ms=sink.timeout_ms,
-    )
-
-
 # --- counting ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CountedRows:
-    """The rows of a slot: their number, their fingerprint as in the slot's marker, and their topics."""
+def _count_rows(
+    config: SinkConfig, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
+) -> tuple[int, str, tuple[str, ...]]:
+    """Read the rows of a slot that is visible already, and send none.
 
-    record_count: int
-    digest: str
-    topics: tuple[str, ...]
-
-
-def count_rows(config: SinkConfig, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]) -> CountedRows:
-    """Count the rows of a slot that is visible already, and send none.
-
-    The rows are not checked for bad rows again, because the limits may have changed since. So all rows count, including
-    those that became dead letters.
+    Returns their number, their digest as in the slot's marker, and their topics. Bad rows are not looked for again,
+    because the limits may have changed since. So all rows count, including those that became dead letters.
     """
     fingerprint, record_count, topics = Fingerprint(), 0, set[str]()
     columns_of = RecordColumns.from_arrow if config.bad_rows == FAIL else columns_for_fingerprint
@@ -215,10 +204,10 @@ def count_rows(config: SinkConfig, chain: InterceptorChain, arrow_batches: Itera
             topics |= named_topics(arrow_batch)
         elif columns.num_rows:
             topics.add(config.topic)
-    return CountedRows(record_count, digest_of(fingerprint, config), tuple(sorted(topics)))
+    return record_count, _digest_of(fingerprint, config), tuple(sorted(topics))
 
 
-def digest_of(fingerprint: Fingerprint, config: SinkConfig) -> str:
+def _digest_of(fingerprint: Fingerprint, config: SinkConfig) -> str:
     """Return the digest of the rows and of the option `topic`, which the rows do not contain."""
     return f"{fingerprint.digest()}:{config.topic or ''}"
 
