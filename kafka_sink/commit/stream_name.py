@@ -22,19 +22,23 @@ import hashlib
 import json
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.requests import Steps, described, read_decision
-from kafka_sink.errors import CheckpointUnusable, TransactionRefused
+from kafka_sink.errors import CheckpointUnusable, MissingOption, TransactionRefused
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
+from kafka_sink.options.config import GivenOptions
 
 # Prefix of names that pykafka derives. Names that users set need no prefix.
 DERIVED = "pykafka-"
 FILE_NAME = "pykafka.json"
 VERSION = 1
 _LOCAL = re.compile(r"(?:file:(?://)?(?=/))?([^:]+)")
+# Denied too, but these ACLs do not name a transactional id, group or topic.
+_OTHER_ACLS = frozenset({ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,96 @@ class StreamName:
     sink: str
     query_id: str | None = None
     is_derived: bool = False
+
+
+def stream_name(given: GivenOptions, location: str | None) -> StreamName | None:
+    """Return the name of a stream, or None if it has none yet. Raises MissingOption, CheckpointUnusable."""
+    if prefix := given.get("transactional_id_prefix"):
+        return StreamName(str(prefix))
+    if location is None:
+        raise MissingOption(
+            option="transactionalIdPrefix",
+            hint="the stream's checkpointLocation is not an option of the write, so no name can be derived from it.",
+        )
+    checkpoint = LocalCheckpoint.at(location)
+    if checkpoint is None:
+        return StreamName(spelled_name(location), is_derived=True)
+    sink = checkpoint.name()
+    return None if sink is None else StreamName(sink, checkpoint.query_id, is_derived=True)
+
+
+def name_stream(given: GivenOptions, location: str | None, began_under: Callable[[str, str], bool]) -> StreamName:
+    """Return the name of a stream, and store it if it is new.
+
+    `began_under(name, query_id)`: True if the query began under this name of earlier builds. Raises MissingOption,
+    CheckpointUnusable, and the errors of `began_under`.
+    """
+    name = stream_name(given, location)
+    if name is not None:
+        return name if name.is_derived else _recorded(name, location)
+    assert location is not None
+    checkpoint = LocalCheckpoint.at(location)
+    assert checkpoint is not None, "elsewhere a stream has its name without being given it"
+    earlier = spelled_name(location)
+    sink = earlier if began_under(earlier, checkpoint.query_id) else query_name(checkpoint.query_id)
+    checkpoint.give(sink)
+    return StreamName(sink, checkpoint.query_id, is_derived=True)
+
+
+def _recorded(name: StreamName, location: str | None) -> StreamName:
+    """Store a name that the user chose in the checkpoint, where operators look for it. Failures are ignored."""
+    with contextlib.suppress(CheckpointUnusable):
+        checkpoint = None if location is None else LocalCheckpoint.at(location)
+        if checkpoint is not None:
+            if checkpoint.name() != name.sink:
+                checkpoint.give(name.sink)
+            return replace(name, query_id=checkpoint.query_id)
+    return name
+
+
+def is_new(location: str | None) -> bool:
+    """Return True if no micro-batch of the stream was committed. False if that cannot be seen from here, as the
+    checkpoint is elsewhere."""
+    folder = None if location is None else local_folder(location)
+    if folder is None or not (folder / "metadata").exists():
+        return False
+    return not any(entry.name.isdecimal() for entry in (folder / "commits").glob("*"))
+
+
+def expected_name(given: GivenOptions, location: str | None) -> str:
+    """Return the name of a stream, or before its first start the prefix of the name. Raises MissingOption,
+    CheckpointUnusable."""
+    name = stream_name(given, location)
+    is_to_come = location is not None and local_folder(location) is not None and LocalCheckpoint.at(location) is None
+    if name is None or (name.is_derived and is_to_come):
+        return DERIVED
+    return name.sink
+
+
+def began_as(sink: Sink, query_id: str) -> Steps[bool]:
+    """Return True if a query without a stored name began under the name `sink`, which earlier builds gave it.
+
+    It did if the last decision is the query's. It may have if the sink exists without a decision. Another query may use
+    that name now, so the check fences nothing, and writes a barrier only if the sink exists. Raises TransactionRefused,
+    UnreadableState.
+    """
+    try:
+        decision = yield from read_decision(sink)
+        if decision is not None and decision.query_id == query_id:
+            return True
+        (driver,) = yield from described(sink, [sink.names.driver])
+        if driver.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return False
+        decision = yield from read_decision(sink, barrier=f"name {query_id}")
+    except TransactionRefused as refused:
+        # A principal that may not read there has never written there.
+        if meaning(refused.code).denied and refused.code not in _OTHER_ACLS:
+            return False
+        raise
+    return decision is None or decision.is_nothing or decision.query_id == query_id
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------
 
 
 def query_name(query_id: str) -> str:
@@ -123,32 +217,3 @@ class LocalCheckpoint:
 def _reason(error: Exception) -> str:
     """Return the reason without any text of the file."""
     return error.strerror or type(error).__name__ if isinstance(error, OSError) else "it is not what was written there"
-
-
-# --- names of earlier builds ------------------------------------------------------------------------------------------
-
-# Denied too, but these ACLs do not name a transactional id, group or topic.
-_OTHER_ACLS = frozenset({ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED})
-
-
-def began_as(sink: Sink, query_id: str) -> Steps[bool]:
-    """Return True if a query without a stored name began under the name `sink`, which earlier builds gave it.
-
-    It did if the last decision is the query's. It may have if the sink exists without a decision. Another query may use
-    that name now, so the check fences nothing, and writes a barrier only if the sink exists. Raises TransactionRefused,
-    UnreadableState.
-    """
-    try:
-        decision = yield from read_decision(sink)
-        if decision is not None and decision.query_id == query_id:
-            return True
-        (driver,) = yield from described(sink, [sink.names.driver])
-        if driver.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-            return False
-        decision = yield from read_decision(sink, barrier=f"name {query_id}")
-    except TransactionRefused as refused:
-        # A principal that may not read there has never written there.
-        if meaning(refused.code).denied and refused.code not in _OTHER_ACLS:
-            return False
-        raise
-    return decision is None or decision.is_nothing or decision.query_id == query_id

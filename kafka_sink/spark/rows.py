@@ -129,7 +129,6 @@ def write_rows(
             )
     return TaskCommitMessage(
         spark_partition_id=task.slot,
-        attempt_number=task.attempt_number,
         record_count=rows.record_count,
         partitions=rows.partitions,
         topic_ids=rows.topic_ids,

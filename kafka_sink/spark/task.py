@@ -14,7 +14,6 @@ class Task:
     an RDD have these alone."""
 
     slot: int
-    attempt_number: int
     conf: Mapping[str, str]
     stage: int = 0
 
@@ -25,9 +24,9 @@ class Task:
 
     @classmethod
     def current(cls) -> Task:
-        """Return the current task. Outside a task: the first attempt of partition 0, with an empty conf."""
+        """Return the current task. Outside a task: partition 0, with an empty conf."""
         context = TaskContext.get()
         if context is None:
-            return cls(0, 0, {})
+            return cls(0, {})
         # `getLocalProperty` needs exact names, and so it cannot find misspelled options.
-        return cls(context.partitionId(), context.attemptNumber(), context._localProperties or {}, context.stageId())
+        return cls(context.partitionId(), context._localProperties or {}, context.stageId())

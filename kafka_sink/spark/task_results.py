@@ -112,7 +112,6 @@ class TaskCommitMessage(WriterCommitMessage):
     """
 
     spark_partition_id: int
-    attempt_number: int
     record_count: int
     partitions: tuple[PartitionOffsets, ...]
     topic_ids: Mapping[str, str | None] = field(default_factory=dict)

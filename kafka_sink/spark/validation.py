@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkRuntimeError, PySparkTypeError
 from pyspark.sql import DataFrame, SparkSession
 
+from kafka_sink.commit.stream_name import expected_name
 from kafka_sink.doctor.report import Report, Verdict, ok
 from kafka_sink.doctor.writing import examine
 from kafka_sink.errors import NotPlanned
@@ -27,7 +28,6 @@ from kafka_sink.options.config import (
     given_options,
     over_conf,
 )
-from kafka_sink.spark.exactly_once.stream_state import expected_name
 from kafka_sink.spark.interpreters import examine_from_executors
 from kafka_sink.spark.source import pickled
 from kafka_sink.spark.writer import is_exactly_once

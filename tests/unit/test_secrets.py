@@ -274,7 +274,7 @@ def failures_of(options: dict[str, str], folder: Path) -> Iterator[BaseException
 
 def receipt_failures(path: str) -> Iterator[BaseException | str]:
     proof = TaskProof(path, Identity("q", 0, WriteKind.STREAM), "at-least-once", 0, 0, None)
-    message = TaskCommitMessage(spark_partition_id=0, attempt_number=0, record_count=0, partitions=(), proof=proof)
+    message = TaskCommitMessage(spark_partition_id=0, record_count=0, partitions=(), proof=proof)
     yield repr(message)
     out = io.StringIO()
     with redirect_stdout(out):

@@ -12,6 +12,7 @@ from kafka_sink.commit.markers import Decision, Ids
 from kafka_sink.commit.replay import check_decision, check_replay
 from kafka_sink.commit.requests import check_generation
 from kafka_sink.commit.runner import run
+from kafka_sink.commit.stream_name import stream_name
 from kafka_sink.errors import ConfigError, DriverFenced, KafkaSinkError, WriteKind
 from kafka_sink.errors.quoting import shell_command
 from kafka_sink.kafka.admin.client import AdminClient
@@ -24,10 +25,10 @@ from kafka_sink.spark.exactly_once.plan import (
     PreparedCommitMessage,
     in_transaction_errors,
     planned_config,
+    recall,
     sink_of,
 )
 from kafka_sink.spark.exactly_once.slot import total_of
-from kafka_sink.spark.exactly_once.stream_state import recall, stream_name
 from kafka_sink.spark.limits import warn_of_rate
 from kafka_sink.spark.receipt_writer import write_receipt
 from kafka_sink.spark.task_results import TaskCommitMessage
@@ -211,7 +212,7 @@ def abort_micro_batch(
 ) -> None:
     """End the open transactions of a stream's micro-batch. Never raises, like `abort_run`.
 
-    Does nothing if neither a message nor `stream_state` has the generation of the run.
+    Does nothing if neither a message nor the file of the last run has its generation.
     """
     prepared = next((message for message in messages if isinstance(message, PreparedCommitMessage)), None)
     if prepared is not None:

@@ -5,18 +5,21 @@ The messages of tasks are here too, because one of them brings the plan to the c
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.commit.handover import Facts, Sink, SlotPrepared, command
 from kafka_sink.commit.markers import Decision, Ids, Names
 from kafka_sink.commit.runner import run
-from kafka_sink.commit.stream_name import StreamName, began_as
+from kafka_sink.commit.stream_name import StreamName, began_as, is_new, name_stream, stream_name
 from kafka_sink.errors import (
     InvalidOption,
     KafkaSinkError,
@@ -30,9 +33,8 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.protocol.transaction_needs import EXACTLY_ONCE
-from kafka_sink.kept import lease_admin_client
+from kafka_sink.kept import blocks_folder, lease_admin_client
 from kafka_sink.options.config import GivenOptions, SinkConfig, complete
-from kafka_sink.spark.exactly_once.stream_state import is_new, name_stream, remember, stream_name
 from kafka_sink.spark.task_results import ONLY_MICRO_BATCH, Identity, TaskCommitMessage
 
 log = logging.getLogger(__name__)
@@ -272,3 +274,41 @@ def batch_identity(given: GivenOptions) -> tuple[str, Identity]:
     write_id = uuid.uuid4().hex
     prefix = given.get("transactional_id_prefix") or "pykafka-batch"
     return f"{prefix}.{write_id}", Identity(write_id, ONLY_MICRO_BATCH, WriteKind.BATCH, given.get("receipt_name"))
+
+
+# --- the last run -----------------------------------------------------------------------------------------------------
+# Spark tells `abort` nothing of a stream's micro-batch that was stopped. So the planning process stores the generation
+# of its run. The file is a hint: without it the next plan, or the brokers' timeout, ends the transactions.
+
+
+def remember(prefix: str, generation: Ids, checkpoint: str | None = None) -> None:
+    """Store the generation of the last run that began on this driver, for the sink `prefix` and a checkpoint.
+
+    Two queries of one driver may use the same prefix by mistake. An abort of one must not end the other's transactions.
+    """
+    file = _file(prefix, checkpoint)
+    if file is None:
+        return
+    # A full disk must not fail the plan.
+    with suppress(OSError):
+        new = file.with_suffix(f".{os.getpid()}")
+        new.write_text(str(generation), encoding="ascii")
+        new.replace(file)
+
+
+def recall(prefix: str, checkpoint: str | None = None) -> Ids | None:
+    """Return the stored generation, or None if unknown."""
+    file = _file(prefix, checkpoint)
+    try:
+        return None if file is None else Ids.read(file.read_text(encoding="ascii"))
+    except OSError:
+        return None
+
+
+def _file(prefix: str, checkpoint: str | None) -> Path | None:
+    folder = blocks_folder()
+    if not folder:
+        return None
+    # A newline separates the parts: no prefix has one, because it is part of transactional ids.
+    name = f"{prefix}\n{checkpoint or ''}"
+    return Path(folder) / f"pykafka-run-{hashlib.sha256(name.encode()).hexdigest()[:16]}"

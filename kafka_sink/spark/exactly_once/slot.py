@@ -62,7 +62,6 @@ def _count(
     record_count, digest, topics = _count_rows(config, chain, arrow_batches)
     return CountedCommitMessage(
         spark_partition_id=task.slot,
-        attempt_number=task.attempt_number,
         record_count=record_count,
         partitions=(),
         fingerprint=digest,
@@ -86,7 +85,6 @@ def _prepare(
         rows, prepared = send(begun, chain, arrow_batches)
     return PreparedCommitMessage(
         spark_partition_id=task.slot,
-        attempt_number=task.attempt_number,
         record_count=rows.record_count,
         partitions=rows.partitions,
         topic_ids=rows.topic_ids,

@@ -40,8 +40,8 @@ from kafka_sink.spark.exactly_once.plan import (
     PreparedCommitMessage,
     batch_identity,
     plan_stream,
+    remember,
 )
-from kafka_sink.spark.exactly_once.stream_state import remember
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.task_results import Identity, TaskProof
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
@@ -85,7 +85,7 @@ def clients(kafka: ScriptedKafka, network: LiveNetwork, monkeypatch: pytest.Monk
 def task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """In a task of micro-batch 0 and of Spark partition 0. The conf it knows may be changed."""
     conf = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "0"}
-    context = SimpleNamespace(partitionId=lambda: 0, attemptNumber=lambda: 2, stageId=int, _localProperties=conf)
+    context = SimpleNamespace(partitionId=lambda: 0, stageId=int, _localProperties=conf)
     monkeypatch.setattr(TaskContext, "get", lambda: context)
     return conf
 
@@ -101,7 +101,7 @@ def receipts(exchange: Exchange, slots: int = 2, *, batch: Identity | None = Non
     plan = Plan(exchange.sink, facts, False, batch)
     return [
         PreparedCommitMessage(
-            each.slot, 0, 1, (), prepared=each, sink_name=plan.sink.names.sink, generation=plan.facts.generation,
+            each.slot, 1, (), prepared=each, sink_name=plan.sink.names.sink, generation=plan.facts.generation,
             micro_batch_id=0, plan=plan if each.slot == 0 else None,
         )
         for each in done
@@ -576,7 +576,7 @@ def test_a_task_of_a_written_version_reads_all_rows_and_asks_nobody(kafka: Scrip
     assert isinstance(counted, CountedCommitMessage)
     assert next(given, None) is None
     assert (counted.record_count, counted.partitions, counted.plan) == (3, (), plan)
-    assert (counted.fingerprint, counted.attempt_number) == (digest("x", "y", "z"), 2)
+    assert counted.fingerprint == digest("x", "y", "z")
     assert kafka.received == []
 
 
@@ -606,7 +606,7 @@ def test_a_version_that_only_the_conf_knows_is_refused_by_tasks(task: dict[str, 
 
 def counted(plan: Plan, *fingerprints: str) -> list[CountedCommitMessage]:
     return [
-        CountedCommitMessage(slot, 0, 5, (), fingerprint=fingerprint, topics=("t",), plan=plan if slot == 0 else None)
+        CountedCommitMessage(slot, 5, (), fingerprint=fingerprint, topics=("t",), plan=plan if slot == 0 else None)
         for slot, fingerprint in enumerate(fingerprints)
     ]
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink import kept
+from kafka_sink.commit.stream_name import is_new
 from kafka_sink.errors import BrokersUnreachable
 from kafka_sink.kafka import waits
 from kafka_sink.kafka.config import ProducerConfig
@@ -21,7 +22,6 @@ from kafka_sink.kept import lease_admin_client, lease_producer
 from kafka_sink.options.config import given_options, sink_config
 from kafka_sink.spark import rows
 from kafka_sink.spark.exactly_once.plan import plan_stream
-from kafka_sink.spark.exactly_once.stream_state import is_new
 from kafka_sink.spark.reading import stream_logs
 from kafka_sink.spark.source import KafkaDataSource
 from kafka_sink.spark.task import Task
@@ -145,7 +145,7 @@ def test_a_task_of_a_later_micro_batch_waits(
     closed: ProducerConfig, conf: dict[str, str], match: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waits, "FIRST_MS", 200)
-    monkeypatch.setattr(rows.Task, "current", lambda: Task(0, 0, {"sql.streaming.queryId": "7", **conf}))
+    monkeypatch.setattr(rows.Task, "current", lambda: Task(0, {"sql.streaming.queryId": "7", **conf}))
     given = {"kafka.bootstrap.servers": closed.bootstrap_servers_text, "kafka.max.block.ms": "1500", "topic": "t"}
     writer = KafkaStreamWriter(given_options(given))
     with pytest.raises(BrokersUnreachable, match=match):

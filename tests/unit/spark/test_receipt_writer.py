@@ -43,7 +43,7 @@ def message(
     proof = TaskProof(str(path), identity, "exactly-once", 5_000 + slot, 6_000 + slot, packed)
     record_count = 10 * len(offsets) + dropped if count is None else count
     bad_rows = BadRowCounts({"TopicNull": dropped} if dropped else {})
-    return TaskCommitMessage(slot, 0, record_count, (), {"t": "an id", "u": None}, proof, bad_rows)
+    return TaskCommitMessage(slot, record_count, (), {"t": "an id", "u": None}, proof, bad_rows)
 
 
 def proof_of(message: TaskCommitMessage) -> TaskProof:
@@ -81,7 +81,7 @@ def test_a_file_is_for_its_owner_alone_whatever_the_umask(tmp_path: Path, reques
 
 
 def test_nothing_where_nobody_asks_and_one_row_of_a_micro_batch_without_rows(tmp_path: Path) -> None:
-    for nothing in ([], [TaskCommitMessage(0, 0, 3, ())]):
+    for nothing in ([], [TaskCommitMessage(0, 3, ())]):
         write_receipt(nothing)
     assert list(tmp_path.iterdir()) == []
     write_receipt([message(tmp_path, 0), message(tmp_path, 1)])

@@ -11,10 +11,18 @@ import pytest
 from py4j.protocol import Py4JError
 
 from kafka_sink.commit.markers import Ids
-from kafka_sink.commit.stream_name import FILE_NAME, StreamName, query_name, spelled_name
+from kafka_sink.commit.stream_name import (
+    FILE_NAME,
+    StreamName,
+    expected_name,
+    name_stream,
+    query_name,
+    spelled_name,
+    stream_name,
+)
 from kafka_sink.errors import CheckpointUnusable, MissingOption
 from kafka_sink.options.config import given_options
-from kafka_sink.spark.exactly_once.stream_state import expected_name, name_stream, recall, remember, stream_name
+from kafka_sink.spark.exactly_once.plan import recall, remember
 from kafka_sink.spark.session import active
 
 QUERY = "3e0a1c1e-8a2b-4c57-9d5e-0d4f5ad0b0d1"

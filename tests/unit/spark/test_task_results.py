@@ -33,7 +33,7 @@ from kafka_sink.spark.task_results import (
     stream_identity,
 )
 
-RECEIPT = TaskCommitMessage(0, 0, 3, (PartitionOffsets("t", 1, 3, 10, 12, 1, 99),))
+RECEIPT = TaskCommitMessage(0, 3, (PartitionOffsets("t", 1, 3, 10, 12, 1, 99),))
 
 
 def config(**options: str) -> SinkConfig:
@@ -116,7 +116,7 @@ def test_a_task_ends_with_its_own_fraction_and_one_line(caplog: pytest.LogCaptur
 
 def test_the_commit_goes_by_the_limits_that_tasks_bring(caplog: pytest.LogCaptureFixture) -> None:
     bad = replace(DROPPED, limits=BadRowLimits(max_rows=3), first_rows=((0, 1),))
-    with_bad, without = (TaskCommitMessage(0, 0, 10, (), bad_rows=each) for each in (bad, BadRowCounts()))
+    with_bad, without = (TaskCommitMessage(0, 10, (), bad_rows=each) for each in (bad, BadRowCounts()))
     check_bad_rows([with_bad, without], rows_are_written=True)
     assert caplog.messages == ["2 of 20 rows of this write were bad and have been dropped (TopicNull: 2)"]
     with pytest.raises(errors.TooManyBadRows, match="4 of 20 rows"):
@@ -178,7 +178,7 @@ def test_a_commit_says_that_more_tasks_wrote_at_once_than_were_told(
     times: list[tuple[int, int]], most: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     for told in (most, most - 1):
-        warn_of_rate([TaskCommitMessage(slot, 0, 1, (), pace=Pace(told, *at)) for slot, at in enumerate(times)])
+        warn_of_rate([TaskCommitMessage(slot, 1, (), pace=Pace(told, *at)) for slot, at in enumerate(times)])
     (said,) = caplog.messages
     assert said.startswith(f"{most} tasks of this write wrote at once, and rateTasks is {most - 1}")
 
@@ -187,7 +187,7 @@ def test_only_a_write_that_was_to_be_slow_has_a_pace(caplog: pytest.LogCaptureFi
     assert pace(config(rateTasks="1"), 5) is None
     slow = pace(config(maxBytesPerSecond="9", rateTasks="3"), 5)
     assert slow is not None and (slow.rate_tasks, slow.began_ms) == (3, 5)
-    warn_of_rate([TaskCommitMessage(slot, 0, 1, ()) for slot in range(9)])
+    warn_of_rate([TaskCommitMessage(slot, 1, ()) for slot in range(9)])
     assert not caplog.messages
 
 

@@ -108,7 +108,7 @@ def batches(*counts: int, **columns: pa.Array) -> Iterator[pa.RecordBatch]:
 def in_task(monkeypatch: pytest.MonkeyPatch) -> Any:
     def enter(**conf: str) -> None:
         properties = {key.replace("__", "."): text for key, text in conf.items()} | {"spark.app.id": "a"}
-        task = SimpleNamespace(partitionId=lambda: 3, attemptNumber=lambda: 1, stageId=int, _localProperties=properties)
+        task = SimpleNamespace(partitionId=lambda: 3, stageId=int, _localProperties=properties)
         monkeypatch.setattr(TaskContext, "get", lambda: task)
 
     return enter
@@ -125,7 +125,7 @@ def test_write_reads_its_iterator_to_the_end_and_returns_the_receipts(using: Any
     assert next(iterator, None) is None
     assert [batch.num_rows for batch in producer.batches] == [3, 0, 5]
     offsets = PartitionOffsets("t", 0, 8, 0, 7, 1, 100)
-    assert receipt == TaskCommitMessage(0, 0, 8, (offsets,), {"t": "an id"}, cluster_id="c")
+    assert receipt == TaskCommitMessage(0, 8, (offsets,), {"t": "an id"}, cluster_id="c")
 
 
 @pytest.mark.parametrize("conf", [False, True])
@@ -195,7 +195,7 @@ def test_a_task_takes_from_the_conf_what_options_do_not_say(using: Any, in_task:
     given = {"kafka.bootstrap.servers": "h:1", "kafka.linger.ms": "8"}
     producer.expected = sink_config({**given, "kafka.acks": "1"}).producer
     receipt = make(given_options(given)).write(batches(2))
-    assert (receipt.spark_partition_id, receipt.attempt_number, receipt.record_count) == (3, 1, 2)
+    assert (receipt.spark_partition_id, receipt.record_count) == (3, 2)
 
 
 @pytest.mark.parametrize(("options", "conf", "error"), [

@@ -43,7 +43,7 @@ class Plan:
     def read(self, execution: str | None, number: int, *, query: str | None = None, stage: int = 1) -> list[FetchRange]:
         ids = {"spark.sql.execution.id": execution, "spark.sql.execution.query.id": query}
         conf = {"callSite.short": ""} | {key: value for key, value in ids.items() if value is not None}
-        return ranges_of(self.tasks[number], Task(number, 0, conf, stage), self._replan)
+        return ranges_of(self.tasks[number], Task(number, conf, stage), self._replan)
 
     def read_all(self, execution: str | None, **more: Any) -> list[FetchRange]:
         return [each for number in range(len(self.tasks)) for each in self.read(execution, number, **more)]
@@ -163,7 +163,7 @@ def test_a_task_of_another_engine_reads_the_plan(executor: Path) -> None:
     plan = Plan(A0)
     plan.fresh = GROWN
     for _ in range(2):
-        assert ranges_of(plan.tasks[0], Task(0, 0, {}), plan._replan) == [A0]
+        assert ranges_of(plan.tasks[0], Task(0, {}), plan._replan) == [A0]
     assert not list(executor.iterdir())
 
 
