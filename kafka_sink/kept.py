@@ -6,7 +6,7 @@
 The process keeps one client for each kind and configuration, and at most MOST of a kind. It closes surplus clients, and
 clients that were idle for `connections.max.idle.ms`.
 
-A new client must know if an earlier one was answered (`kafka.outage`). Spark plans each batch and each write in a
+A new client must know if an earlier one was answered (`waits.Outage`). Spark plans each batch and each write in a
 process of its own, and gives tasks to new processes. So a process whose client was answered leaves an empty file in
 Spark's folder for blocks.
 """

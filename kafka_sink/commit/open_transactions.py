@@ -5,25 +5,20 @@
     finish_manually  commits the transactions that the decision names ─> writes COMMIT for committed, hanging ones
     abort_manually   takes the sink over ─> aborts open transactions that no decision names
 
-Why finishing does not take the sink over. A decision is final. Its commit, every plan and this command send the same
-EndTxn with the pinned ids, and the outcome is always the same. So finishing does not disturb a running driver. If the
-driver has gone on, the epochs differ and the request changes nothing. The same is true for the markers
-(`hanging.write_commit_markers`).
+Finishing does not take the sink over: a decision is final, and its commit, every plan and this command send the same
+EndTxn with the pinned ids. If a running driver has gone on, the epochs differ, and the request changes nothing. The
+same is true for the markers (`hanging.write_commit_markers`).
 
-Why aborting takes the sink over. A running driver may be about to decide. If a slot is aborted between the driver's
-check and its decision, the decided micro-batch can never become visible whole. So `abort_manually` first fences the
-driver with InitProducerId. The driver then stops at its next step with DriverFenced. After that nobody can change the
-decision: it is read, and all transactions that it does not name are aborted. Kafka cannot tell if a driver is running:
-between two micro-batches nothing is open, and an open transaction may belong to a dead driver. So the user must confirm
-that the abort may stop a query.
+Aborting takes the sink over: a running driver may be about to decide, and a micro-batch with an aborted slot can never
+become visible whole. So `abort_manually` first fences the driver with InitProducerId; after that nobody can change the
+decision. Kafka cannot tell if a driver is running. So the user must confirm that the abort may stop a query.
 
-Hanging transactions. The coordinator has ended the transaction, and a leader still has it open. Coordinators are asked
-before leaders, so that a transaction that ends in between does not look hanging. It is known to be committed in two
-cases: the decision pins its ids and the slot's marker is visible, or the coordinator remembers it as the last committed
-transaction. In all other cases the outcome is unknown and the transaction is left alone: the wrong marker would show
-aborted rows or remove committed rows.
+A transaction hangs if its coordinator has ended it and a leader still has it open. Coordinators are asked before
+leaders, so that a transaction that ends in between does not look hanging. It is known to be committed in two cases: the
+decision pins its ids and the slot's marker is visible, or the coordinator remembers it as the last committed one.
+Otherwise the outcome is unknown and it is left alone: a wrong marker would show aborted rows or remove committed rows.
 
-Non-obvious: offsets are read without require_stable. Otherwise a look at a sink would wait for its open transactions.
+Offsets are read without require_stable. Otherwise a look at a sink would wait for its open transactions.
 
 Source: KIP-664 (kafka-transactions.sh find-hanging and abort); docs/design/exactly-once.md.
 """
@@ -385,8 +380,7 @@ def finish_manually(
 
 def _look_again(sink: Sink, partitions: Sequence[TopicPartition]) -> Steps[SinkTransactions]:
     seen = yield from look(sink, f"{sink.names.sink}.", partitions)
-    found = yield from describe_sink(sink, seen)
-    return found
+    return (yield from describe_sink(sink, seen))
 
 
 def abort_manually(sink: Sink) -> Steps[Sequence[TransactionDescription]]:
@@ -406,5 +400,4 @@ def abort_manually(sink: Sink) -> Steps[Sequence[TransactionDescription]]:
             slots=[sink.names.slot_of(each.transactional_id) for each in decided],
             command=command(sink, "repair"),
         )
-    aborted = yield from two_phase.abort_open(sink, generation, found)
-    return aborted
+    return (yield from two_phase.abort_open(sink, generation, found))

@@ -88,7 +88,7 @@ def name_stream(given: GivenOptions, location: str | None, began_under: Callable
 def _recorded(name: StreamName, location: str | None) -> StreamName:
     """Store a name that the user chose in the checkpoint, where operators look for it. Failures are ignored."""
     with contextlib.suppress(CheckpointUnusable):
-        checkpoint = None if location is None else LocalCheckpoint.at(location)
+        checkpoint = LocalCheckpoint.at(location)
         if checkpoint is not None:
             if checkpoint.name() != name.sink:
                 checkpoint.give(name.sink)
@@ -99,7 +99,7 @@ def _recorded(name: StreamName, location: str | None) -> StreamName:
 def is_new(location: str | None) -> bool:
     """Return True if no micro-batch of the stream was committed. False if that cannot be seen from here, as the
     checkpoint is elsewhere."""
-    folder = None if location is None else local_folder(location)
+    folder = local_folder(location)
     if folder is None or not (folder / "metadata").exists():
         return False
     return not any(entry.name.isdecimal() for entry in (folder / "commits").glob("*"))
@@ -109,10 +109,8 @@ def expected_name(given: GivenOptions, location: str | None) -> str:
     """Return the name of a stream, or before its first start the prefix of the name. Raises MissingOption,
     CheckpointUnusable."""
     name = stream_name(given, location)
-    is_to_come = location is not None and local_folder(location) is not None and LocalCheckpoint.at(location) is None
-    if name is None or (name.is_derived and is_to_come):
-        return DERIVED
-    return name.sink
+    is_to_come = local_folder(location) is not None and LocalCheckpoint.at(location) is None
+    return DERIVED if name is None or (name.is_derived and is_to_come) else name.sink
 
 
 def began_as(sink: Sink, query_id: str) -> Steps[bool]:
@@ -151,12 +149,12 @@ def spelled_name(location: str) -> str:
     return DERIVED + hashlib.sha256(location.encode()).hexdigest()[:16]
 
 
-def local_folder(location: str) -> Path | None:
-    """Return the folder on this host that `location` means, or None if it is elsewhere.
+def local_folder(location: str | None) -> Path | None:
+    """Return the folder on this host that `location` means, or None if it is elsewhere or unknown.
 
     Assumes that Spark's default file system is this host's disk.
     """
-    path = _LOCAL.fullmatch(location)
+    path = None if location is None else _LOCAL.fullmatch(location)
     return None if path is None else Path(path[1])
 
 
@@ -168,7 +166,7 @@ class LocalCheckpoint:
     query_id: str
 
     @classmethod
-    def at(cls, location: str) -> LocalCheckpoint | None:
+    def at(cls, location: str | None) -> LocalCheckpoint | None:
         """Return the checkpoint, or None if there is none on this host. Raises CheckpointUnusable."""
         folder = local_folder(location)
         if folder is None:
@@ -185,8 +183,8 @@ class LocalCheckpoint:
         """Return the stored name of the query, or None if there is none yet. Raises CheckpointUnusable."""
         file = self.folder / FILE_NAME
         try:
-            said = json.loads(file.read_text(encoding="utf-8"))
-            version, query_id, sink = said["version"], said["queryId"], said["transactionalIdPrefix"]
+            stored = json.loads(file.read_text(encoding="utf-8"))
+            version, query_id, sink = stored["version"], stored["queryId"], stored["transactionalIdPrefix"]
         except FileNotFoundError:
             return None
         except (OSError, ValueError, LookupError, TypeError) as error:
@@ -200,11 +198,11 @@ class LocalCheckpoint:
     def give(self, sink: str) -> None:
         """Store the name on disk (fsync) before any row is written under it. Raises CheckpointUnusable."""
         file = self.folder / FILE_NAME
-        said = {"version": VERSION, "queryId": self.query_id, "transactionalIdPrefix": sink}
+        stored = {"version": VERSION, "queryId": self.query_id, "transactionalIdPrefix": sink}
         new = file.with_name(f".{FILE_NAME}.{os.getpid()}.tmp")
         try:
             with new.open("w", encoding="utf-8") as to_write:
-                to_write.write(json.dumps(said) + "\n")
+                to_write.write(json.dumps(stored) + "\n")
                 to_write.flush()
                 os.fsync(to_write.fileno())
             new.replace(file)

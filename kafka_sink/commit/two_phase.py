@@ -270,7 +270,7 @@ def _commit_each(
         answers |= zip(
             again, (yield [end_txn(sink, *each, committed=True, version=version) for each in again]), strict=True
         )
-    proofs = {each: _was_committed(said, each[1], version) for each, said in found.items()}
+    proofs = {each: _was_committed(description, each[1], version) for each, description in found.items()}
     return [
         (answer, True if answer.error_code == ErrorCode.NONE else proofs.get(each)) for each, answer in answers.items()
     ]
@@ -490,8 +490,8 @@ def begin(
         if facts.is_forgotten and not allow_lost_state:
             raise StateExpired(sink=sink.names.sink, micro_batch_id=micro_batch_id, query_id=query_id)
         # After this write, a missing marker is a lost marker.
-        said = Marker.nothing(ids, sink.transaction_version)
-        yield from write_offset(sink, transactional_id, ids, transactional_id, said.micro_batch_id, said.text)
+        nothing = Marker.nothing(ids, sink.transaction_version)
+        yield from write_offset(sink, transactional_id, ids, transactional_id, nothing.micro_batch_id, nothing.text)
         yield from _commit_each(sink, [(transactional_id, ids)], sink.transaction_version)
         ended, ids = ids, (yield from _init(sink, transactional_id))
         if ids != Ids(ended.producer_id, ended.producer_epoch + sink.transaction_version):

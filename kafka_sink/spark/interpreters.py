@@ -123,8 +123,8 @@ def _python_of(spark: SparkSession) -> str:
     """Describe the Python that the session's JVM starts. A JVM on this host has this process's environment."""
     if is_connect(spark):
         return "the Python that the Spark Connect server starts, by the server's environment"
-    said = " and ".join(f"{name} is {os.environ.get(name, 'not set')}" for name in _VARIABLES)
-    return f"the Python that the driver's JVM starts ({said})"
+    variables = " and ".join(f"{name} is {os.environ.get(name, 'not set')}" for name in _VARIABLES)
+    return f"the Python that the driver's JVM starts ({variables})"
 
 
 def _set_python(spark: SparkSession, driver: Interpreter) -> str:

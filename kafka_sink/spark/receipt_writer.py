@@ -154,10 +154,10 @@ def _table(messages: Sequence[TaskCommitMessage], read_old: Callable[[], pa.Tabl
             parts.append(_of_runs(message, runs))
         else:
             part = kept[message.spark_partition_id]
-            parts.append(_unknown(message) if part is None else part)
+            parts.append(_without_offsets(message, record_count=message.record_count) if part is None else part)
     table = pa.concat_tables(parts)
     if table.num_rows == 0:
-        table = _nothing_placed(messages[0], record_count=0, dropped=0)
+        table = receipt_file.columns_of([{"slot": messages[0].spark_partition_id, "record_count": 0, "dropped": 0}])
     return _with_constants(table, messages)
 
 
@@ -177,7 +177,7 @@ def _rows_of(old: pa.Table, message: TaskCommitMessage) -> pa.Table | None:
 def _of_runs(message: TaskCommitMessage, runs: PackedRuns) -> pa.Table:
     columns, dropped = runs.columns, message.bad_rows.dropped_count
     if not len(columns):
-        return _nothing_placed(message, record_count=0, dropped=dropped) if dropped else _filled(0)
+        return _without_offsets(message, dropped=dropped)
     places = pa.array(columns["place"])
     topics = pa.array([each.topic for each in runs.partitions], pa.string())
     topic_ids = pa.array([message.topic_ids.get(each.topic) for each in runs.partitions], pa.string())
@@ -198,15 +198,10 @@ def _of_runs(message: TaskCommitMessage, runs: PackedRuns) -> pa.Table:
     )
 
 
-def _unknown(message: TaskCommitMessage) -> pa.Table:
-    """Return a row without offsets for a slot whose rows are in Kafka at unknown offsets. No row if the slot is
-    empty."""
-    count = message.record_count
-    return _nothing_placed(message, record_count=count, dropped=0) if count else _filled(0)
-
-
-def _nothing_placed(message: TaskCommitMessage, *, record_count: int, dropped: int) -> pa.Table:
-    """Return one row without topic and offsets."""
+def _without_offsets(message: TaskCommitMessage, *, record_count: int = 0, dropped: int = 0) -> pa.Table:
+    """Return one row without topic and offsets, for rows whose offsets are unknown or that were dropped; none if 0."""
+    if not record_count + dropped:
+        return _filled(0)
     row = {"slot": message.spark_partition_id, "record_count": record_count, "dropped": dropped}
     return receipt_file.columns_of([row])
 

@@ -141,7 +141,7 @@ def is_continuous(checkpoint_location: str | None, *, pid: int | None = None, pr
     this process. Only both traces together are proof: the path may be of an old checkpoint on another file system, and
     the thread of another query. If one cannot be read, return False: then `commit` refuses the first epoch.
     """
-    folder = None if checkpoint_location is None else local_folder(checkpoint_location)
+    folder = local_folder(checkpoint_location)
     if folder is None:
         return False
     try:
