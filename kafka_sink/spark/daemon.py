@@ -33,7 +33,6 @@ MODULES = (
     "kafka_sink.spark.writer",
     "kafka_sink.spark.rows",
     "kafka_sink.spark.interceptor_chain",
-    "kafka_sink.spark.exactly_once.guarantee",
     "kafka_sink.spark.exactly_once.slot",
     "kafka_sink.spark.reading.batch_reader",
     "kafka_sink.spark.reading.stream_reader",

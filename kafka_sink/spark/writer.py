@@ -37,6 +37,7 @@ from kafka_sink.spark.task_results import ONLY_MICRO_BATCH, Identity
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kafka_sink.spark.exactly_once.plan import Plan
     from kafka_sink.spark.interceptor_chain import InterceptorChain
     from kafka_sink.spark.task_results import TaskCommitMessage
 
@@ -104,7 +105,8 @@ class KafkaStreamWriter(_Writer, StreamArrowWriter):
     def __init__(
         self, options: GivenOptions, interceptors: Sequence[Interceptor] = (), checkpoint: str | None = None
     ) -> None:
-        super().__init__(options, interceptors, _stream_guarantee(options, checkpoint))
+        guarantee = ExactlyOnceStream(options, checkpoint) if is_exactly_once(options) else AtLeastOnce(options)
+        super().__init__(options, interceptors, guarantee)
 
     @told_to_spark()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
@@ -175,11 +177,11 @@ def freeze_modules() -> None:
         gc.freeze()
 
 
-# --- the delivery guarantee -------------------------------------------------------------------------------------------
+# --- delivery guarantees ----------------------------------------------------------------------------------------------
 
 
 class Guarantee(Protocol):
-    """The steps of a delivery guarantee: `AtLeastOnce`, or those of `exactly_once/guarantee.py`."""
+    """The steps of a delivery guarantee."""
 
     def plan(self) -> None:
         """Plan once, before any task. Raises ConfigError, ClusterError, ExactlyOnceError."""
@@ -236,23 +238,75 @@ class AtLeastOnce:
         """Do nothing: written rows stay in Kafka."""
 
 
+class _ExactlyOnce:
+    """`planned` is None before `plan`. Tasks always have it."""
+
+    def __init__(self, options: GivenOptions) -> None:
+        self.options = options
+        self.planned: Plan | None = None
+
+    def write(self, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
+        """Write the rows into open transactions. read_committed readers do not see them yet."""
+        from kafka_sink.spark.exactly_once.slot import write_slot
+
+        assert self.planned is not None, "a task has its writer from the process that planned"
+        return write_slot(self.options, self.planned, chain, arrow_batches)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], micro_batch_id: int | None) -> None:
+        """Make the rows visible."""
+        from kafka_sink.spark.exactly_once.commit import commit_micro_batch
+        from kafka_sink.spark.exactly_once.plan import in_transaction_errors
+        from kafka_sink.spark.limits import check_bad_rows
+        from kafka_sink.spark.task_results import check_all_present
+
+        with in_transaction_errors(None if self.planned is None else self.planned.batch):
+            present = check_all_present(messages, micro_batch_id=micro_batch_id)
+            check_bad_rows(present, rows_are_written=False)
+        commit_micro_batch(self.options, present)
+
+
+class ExactlyOnceBatch(_ExactlyOnce):
+    def plan(self) -> None:
+        from kafka_sink.spark.exactly_once.plan import plan_batch
+
+        if self.planned is None:
+            self.planned = plan_batch(self.options)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Abort the transactions of the rows, so that read_committed readers never see them."""
+        from kafka_sink.spark.exactly_once.commit import abort_run
+
+        if self.planned is not None:
+            abort_run(self.options, self.planned.sink.names.sink, self.planned.facts.generation)
+
+
+class ExactlyOnceStream(_ExactlyOnce):
+    """`checkpoint`: the location, None if it is not an option of the write."""
+
+    def __init__(self, options: GivenOptions, checkpoint: str | None) -> None:
+        super().__init__(options)
+        self.checkpoint = checkpoint
+
+    def plan(self) -> None:
+        from kafka_sink.spark.exactly_once.plan import plan_stream
+
+        if self.planned is None:
+            self.planned = plan_stream(self.options, self.checkpoint)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Abort the transactions of the rows, if the generation of the run is known."""
+        from kafka_sink.spark.exactly_once.commit import abort_micro_batch
+
+        abort_micro_batch(self.options, messages, checkpoint=self.checkpoint)
+
+
 def is_exactly_once(given: GivenOptions) -> bool:
     return given.get("delivery_guarantee") == EXACTLY_ONCE
 
 
 def _batch_guarantee(given: GivenOptions) -> Guarantee:
-    if not is_exactly_once(given):
-        # Spark gives a batch write no id, so make one.
-        name = given.get("receipt_name")
-        return AtLeastOnce(given, Identity(str(uuid.uuid4()), ONLY_MICRO_BATCH, WriteKind.BATCH, receipt_name=name))
-    from kafka_sink.spark.exactly_once.guarantee import ExactlyOnceBatch
-
-    return ExactlyOnceBatch(given)
-
-
-def _stream_guarantee(given: GivenOptions, checkpoint: str | None) -> Guarantee:
-    if not is_exactly_once(given):
-        return AtLeastOnce(given)
-    from kafka_sink.spark.exactly_once.guarantee import ExactlyOnceStream
-
-    return ExactlyOnceStream(given, checkpoint)
+    if is_exactly_once(given):
+        return ExactlyOnceBatch(given)
+    # Spark gives a batch write no id, so make one.
+    name = given.get("receipt_name")
+    return AtLeastOnce(given, Identity(str(uuid.uuid4()), ONLY_MICRO_BATCH, WriteKind.BATCH, receipt_name=name))

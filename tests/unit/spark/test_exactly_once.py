@@ -31,7 +31,7 @@ from kafka_sink.options.config import given_options
 from kafka_sink.records.bad_rows import columns_for_fingerprint
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint
-from kafka_sink.spark.exactly_once import commit, guarantee, slot
+from kafka_sink.spark.exactly_once import commit, slot
 from kafka_sink.spark.exactly_once import plan as planning
 from kafka_sink.spark.exactly_once.commit import FORGET_MS, commit_micro_batch
 from kafka_sink.spark.exactly_once.plan import (
@@ -44,7 +44,7 @@ from kafka_sink.spark.exactly_once.plan import (
 )
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.task_results import Identity, TaskProof
-from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
+from kafka_sink.spark.writer import ExactlyOnceBatch, ExactlyOnceStream, KafkaBatchWriter, KafkaStreamWriter
 from scripted_kafka import HANG_UP, LiveNetwork, ScriptedKafka, ScriptedNetwork, connect_clients
 
 WITHOUT_TOPIC = {"kafka.bootstrap.servers": "127.0.0.1:1", "deliveryGuarantee": "exactly-once"}
@@ -109,7 +109,7 @@ def receipts(exchange: Exchange, slots: int = 2, *, batch: Identity | None = Non
 
 
 def planned_in(writer: KafkaBatchWriter | KafkaStreamWriter) -> Plan:
-    assert isinstance(writer.guarantee, guarantee.ExactlyOnceBatch | guarantee.ExactlyOnceStream)
+    assert isinstance(writer.guarantee, ExactlyOnceBatch | ExactlyOnceStream)
     return writer.guarantee.planned
 
 
@@ -427,7 +427,7 @@ def test_a_task_without_receipt_leaves_nothing_seen(exchange: Exchange, kafka: S
     with pytest.raises(errors.CommitRefused, match="the micro-batch runs again and is written once"):
         KafkaStreamWriter(GIVEN).commit([messages[0], None], 0)
     batch = KafkaBatchWriter(GIVEN)
-    assert isinstance(batch.guarantee, guarantee.ExactlyOnceBatch)
+    assert isinstance(batch.guarantee, ExactlyOnceBatch)
     batch.guarantee.planned = replace(PLAN, batch=ONCE)
     with pytest.raises(errors.CommitRefused, match="if the job fails, run the write again: nothing of this one will"):
         batch.commit([None])
