@@ -1,4 +1,4 @@
-"""Checks that these rows may follow the sink's last decision. Pure: no requests.
+"""Checks that these rows may follow the sink's last decision, as it is found, without any request.
 
 The micro-batch ids of a stream have no gaps; versions may have gaps. A replay with the same rows may write decided
 slots that are not visible. A replay with other rows is refused as soon as a part of the micro-batch is visible.
@@ -21,16 +21,6 @@ from kafka_sink.errors import (
 )
 
 
-def check_replay(sink: Sink, prepared: Sequence[SlotPrepared], *, micro_batch_id: int) -> None:
-    """Raise NonDeterministicReplay unless slots that were visible before have the same rows again.
-
-    `check_decision` checks more, but needs the decision. This check also works if the decision is gone.
-    """
-    changed = [each.slot for each in prepared if each.visible and not each.visible.may_be_of(each.fingerprint)]
-    if changed:
-        raise NonDeterministicReplay(sink=sink.names.sink, micro_batch_id=micro_batch_id, slots=changed)
-
-
 def check_decision(
     sink: Sink, facts: Facts, prepared: Sequence[SlotPrepared], *, micro_batch_id: int, allow_lost_state: bool
 ) -> None:
@@ -40,7 +30,7 @@ def check_decision(
     WrittenOtherwise or CheckpointBehind.
     """
     query_id, decision = prepared[0].query_id, facts.decision
-    check_lineage(sink, facts, query_id=query_id, micro_batch_id=micro_batch_id, allow_lost_state=allow_lost_state)
+    check_may_follow(sink, facts, query_id=query_id, micro_batch_id=micro_batch_id, allow_lost_state=allow_lost_state)
     if decision is None or (decision.micro_batch_id, decision.query_id) != (micro_batch_id, query_id):
         return
     if facts.incomparable and not allow_lost_state:
@@ -58,7 +48,7 @@ def check_decision(
         raise NonDeterministicReplay(sink=sink.names.sink, micro_batch_id=micro_batch_id, slots=changed)
 
 
-def check_lineage(sink: Sink, facts: Facts, *, query_id: str, micro_batch_id: int, allow_lost_state: bool) -> None:
+def check_may_follow(sink: Sink, facts: Facts, *, query_id: str, micro_batch_id: int, allow_lost_state: bool) -> None:
     """Check that this micro-batch may follow the sink's last decision, without looking at its rows.
 
     Raises StateExpired, MarkersLost, CommittedDataMissing, WrittenOtherwise or CheckpointBehind.
@@ -104,3 +94,13 @@ def check_lineage(sink: Sink, facts: Facts, *, query_id: str, micro_batch_id: in
         raise WrittenOtherwise(
             sink=sink_name, micro_batch_id=decision.micro_batch_id, next_micro_batch_id=micro_batch_id
         )
+
+
+def check_replay(sink: Sink, prepared: Sequence[SlotPrepared], *, micro_batch_id: int) -> None:
+    """Raise NonDeterministicReplay unless slots that were visible before have the same rows again.
+
+    `check_decision` checks more, but needs the decision. This check also works if the decision is gone.
+    """
+    changed = [each.slot for each in prepared if each.visible and not each.visible.may_be_of(each.fingerprint)]
+    if changed:
+        raise NonDeterministicReplay(sink=sink.names.sink, micro_batch_id=micro_batch_id, slots=changed)

@@ -39,7 +39,7 @@ from typing import Any
 from kafka_sink.commit.handover import Facts, Sink, SlotBegun, SlotPrepared, visible_of
 from kafka_sink.commit.hanging import check_leaders, end_hanging, producers, still_open
 from kafka_sink.commit.markers import FORGOTTEN, NOTHING_COMMITTED, Decision, Ids, Marker, digest_of
-from kafka_sink.commit.replay import check_decision, check_lineage, check_replay
+from kafka_sink.commit.replay import check_decision, check_may_follow, check_replay
 from kafka_sink.commit.requests import (
     PAUSES_MS,
     BrokerSetting,
@@ -401,7 +401,7 @@ def _aborts(sink: Sink, transactions: Mapping[str, Ids]) -> list[ToCoordinator]:
 def is_written(sink: Sink, facts: Facts, *, query_id: str, version: int, allow_lost_state: bool) -> Steps[bool]:
     """Return True if the write skips this version: it is visible whole, or a later version was decided.
 
-    Call it after `plan` and before any row is read. Raises DriverFenced, and the errors of `check_lineage`.
+    Call it after `plan` and before any row is read. Raises DriverFenced, and the errors of `check_may_follow`.
     """
     decision = facts.decision
     if decision is not None and decision.query_id == query_id:
@@ -410,7 +410,7 @@ def is_written(sink: Sink, facts: Facts, *, query_id: str, version: int, allow_l
             return True
     # A later run may have replaced markers during the read. Such markers are not missing.
     yield from check_generation(sink, facts.generation)
-    check_lineage(sink, facts, query_id=query_id, micro_batch_id=version, allow_lost_state=allow_lost_state)
+    check_may_follow(sink, facts, query_id=query_id, micro_batch_id=version, allow_lost_state=allow_lost_state)
     return False
 
 

@@ -448,7 +448,7 @@ def _token_endpoint() -> Decoder:
 def _decision() -> Decoder:
     def decode(data: bytes) -> None:
         texts = data.decode("utf-8", "replace").split("\n")
-        # As `exchanges.read_decision` asks for the others: `MAX_PARTS` of them are 7 MB of names, made here one by one.
+        # As `requests.read_decision` asks for the others: `MAX_PARTS` of them are 7 MB of names, made here one by one.
         for part in range(1, Decision.parts("g", 7, texts[0])):
             NAMES.decision(part)
         decision = Decision.read([("g", 7, text) for text in texts])

@@ -71,7 +71,7 @@ SUBJECTS: tuple[Subject, ...] = (
     Subject("kafka_sink/commit/two_phase.py", ("tests/unit/commit", *_EXPLORATIONS)),
     Subject(
         "kafka_sink/commit/requests.py",
-        ("tests/unit/commit/test_exchanges.py", "tests/unit/commit/test_two_phase.py", *_EXPLORATIONS),
+        ("tests/unit/commit/test_requests.py", "tests/unit/commit/test_two_phase.py", *_EXPLORATIONS),
     ),
     Subject(
         "kafka_sink/commit/hanging.py", ("tests/unit/commit/test_hanging.py", "tests/unit/commit/test_two_phase.py")
@@ -101,7 +101,7 @@ ACCUMULATOR = "kafka_sink/kafka/producer/accumulator.py"
 PRODUCER_BATCH = "kafka_sink/kafka/producer/producer_batch.py"
 BUFFER_POOL = "kafka_sink/kafka/producer/buffer_pool.py"
 HANGING = "kafka_sink/commit/hanging.py"
-EXCHANGES = "kafka_sink/commit/requests.py"
+REQUESTS = "kafka_sink/commit/requests.py"
 FETCH_POLICY = "kafka_sink/kafka/consumer/fetch_policy.py"
 POSITIONS = "kafka_sink/spark/reading/positions.py"
 
@@ -178,13 +178,13 @@ EXPLAINED: tuple[Explained, ...] = (
               "strict=True)}",
               "refused = {(each.topic, each.partition): reason for each, reason in zip(hanging, reasons, "
               "strict=False)}", "there is a reason for each, or an empty one"),
-    Explained(HANGING, "write_commit_markers", "codes = [answer.results[0].error_code for answer in answers]",
-              "codes = [answer.results[-1].error_code for answer in answers]",
+    Explained(HANGING, "write_commit_markers", "return [_refusal(answer.results[0].error_code) for answer in answers]",
+              "return [_refusal(answer.results[-1].error_code) for answer in answers]",
               "each request is about one partition, and so is its answer"),
     Explained(PRODUCER_BATCH, "ProducerBatch.__init__", "self.place = 0", "pass",
               "only a batch of a Filling has a place, and the Filling sets it"),
     Explained(POSITIONS, "", "Checkpointed: TypeAlias = dict[str, dict[str, int]]",
               "Checkpointed: TypeAlias = dict[str, dict[int]]", "a type that is read by mypy alone"),
-    Explained(EXCHANGES, "_behind_barrier", "for group_id, answer in zip(missing, written, strict=True):",
+    Explained(REQUESTS, "_behind_barrier", "for group_id, answer in zip(missing, written, strict=True):",
               "for group_id, answer in zip(missing, written, strict=False):", "there is an answer to each request"),
 )  # fmt: skip

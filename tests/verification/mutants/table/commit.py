@@ -3,7 +3,7 @@
 from mutants.mutant import Mutant
 
 _HANGING = "tests/unit/commit/test_hanging.py::"
-_LINEAGE = "tests/unit/commit/test_lineage.py::"
+_REPLAY = "tests/unit/commit/test_replay.py::"
 _TWO_PHASE = "tests/unit/commit/test_two_phase.py::"
 _EXACTLY_ONCE = "tests/unit/spark/test_exactly_once.py::"
 _EXACTLY_ONCE_MODEL = "tests/verification/model/test_exactly_once.py::"
@@ -23,11 +23,11 @@ COMMIT: tuple[Mutant, ...] = (
            f"{_HANGING}test_of_a_transaction_that_lost_its_last_rows_nothing_is_committed"),
     Mutant("an older checkpoint writes what was committed once more", "nothing doubles in exactly-once",
            "$DECISION.micro_batch_id > $MICRO_BATCH_ID", "False",
-           f"{_LINEAGE}test_what_may_follow_upon_the_last_decision", within="check_lineage"),
+           f"{_REPLAY}test_what_may_follow_upon_the_last_decision", within="check_may_follow"),
     Mutant("a micro-batch goes on where the one before is not whole", "nothing is lost",
            "if $IS_TORN:\n    raise CommittedDataMissing($$$FACTS)",
            "if False:\n    raise CommittedDataMissing($$$FACTS)",
-           f"{_LINEAGE}test_what_may_follow_upon_the_last_decision"),
+           f"{_REPLAY}test_what_may_follow_upon_the_last_decision"),
     Mutant("it is decided to commit transactions that are no longer open",
            "docs/design/exactly-once.md: nothing is committed that no decision names",
            "at_once($WRITTEN, $CHECK_OPEN($SINK, $OPEN_SLOTS, $DECISION, $NOW_MS), check_leaders($$$OF_SLOTS))",
@@ -35,7 +35,7 @@ COMMIT: tuple[Mutant, ...] = (
            f"{_TWO_PHASE}test_nothing_is_decided_of_a_slot_that_somebody_else_has_begun"),
     Mutant("the age of a transaction is that of the whole micro-batch, by another clock than its coordinator's",
            "docs/operations.md: clocks", "$DRIVER.start_time_ms - $EACH.start_time_ms + $WAITED_MS",
-           "open_ms + $WAITED_MS", f"{_LINEAGE}test_tasks_that_wrote_late_are_in_time_however_long_ago_the_plan_is"),
+           "open_ms + $WAITED_MS", f"{_REPLAY}test_tasks_that_wrote_late_are_in_time_however_long_ago_the_plan_is"),
     Mutant("a transaction that a later attempt took over is said to have timed out", "docs/errors.md: AttemptReplaced",
            "if $IS_REPLACED($DESCRIPTION, $EXPECTED):\n    return AttemptReplaced($$$FACTS)", "pass",
            f"{_EXACTLY_ONCE_MODEL}test_the_error_says_that_a_later_attempt_took_over_and_the_next_run_is_whole"),
@@ -120,7 +120,7 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant("brokers without WriteTxnMarkers are asked for it until a timeout",
            "docs/compatibility.md: without WriteTxnMarkers the query stops with HangingTransaction",
            "not client.can_repair()", "False",
-           "tests/unit/commit/test_exchanges.py::test_brokers_without_write_txn_markers_are_not_asked_to_write_one",
+           "tests/unit/commit/test_requests.py::test_brokers_without_write_txn_markers_are_not_asked_to_write_one",
            within="_answer"),
     Mutant("the driver reads the decision before it Inits its id, which an older driver can still decide under",
            "docs/design/exactly-once.md: a run's generation fences earlier runs",
@@ -245,11 +245,11 @@ COMMIT: tuple[Mutant, ...] = (
            f"{_WORLDS}[versions of batch writes may time out at any time]"),
     Mutant("names: a stale answer hides that a query began under its earlier name",
            "docs/guarantees.md: one name a stream", 'read_decision($SINK, barrier=f"name {$QUERY_ID}")',
-           "read_decision($SINK)", f"{_LINEAGE}test_a_coordinator_that_stood_still_does_not_hide_the_querys_decision"),
+           "read_decision($SINK)", f"{_REPLAY}test_a_coordinator_that_stood_still_does_not_hide_the_querys_decision"),
     Mutant("names: micro-batches that were written otherwise are followed as if exactly-once",
            "docs/guarantees.md: one guarantee a checkpoint", "if $IS_OTHER:\n    raise WrittenOtherwise($$$FACTS)",
            "if False:\n    raise WrittenOtherwise($$$FACTS)",
-           f"{_LINEAGE}test_micro_batches_that_were_written_otherwise_are_no_aborted_transaction"),
+           f"{_REPLAY}test_micro_batches_that_were_written_otherwise_are_no_aborted_transaction"),
     Mutant("a failed batch write gets advice on a query's restart",
            "docs/design/decisions.md: errors know whose write it was",
            "WriteKind.STREAM if $BATCH is None else $BATCH.kind", "WriteKind.STREAM",
