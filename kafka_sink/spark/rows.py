@@ -24,7 +24,7 @@ from kafka_sink.options.config import EXACTLY_ONCE, GivenOptions, SinkConfig, co
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.spark.interceptor_chain import InterceptorChain
-from kafka_sink.spark.limits import ask_over, bad_row_policy, finish, pace, rate_limit, warn_of_throttling
+from kafka_sink.spark.limits import bad_row_policy, finish, pace, rate_limit, warn_of_throttling
 from kafka_sink.spark.task import Task
 from kafka_sink.spark.task_results import Identity, TaskCommitMessage, row_identity, stream_identity, task_proof
 
@@ -124,7 +124,7 @@ def write_rows(
                 config,
                 chain,
                 begun_batches,
-                bad_rows=bad_row_policy(config, task.conf, ask_over(producer)),
+                bad_rows=bad_row_policy(config, task.conf, producer.admin),
                 row_identity=row_identity(config, identity, task.slot),
             )
     return TaskCommitMessage(

@@ -17,7 +17,7 @@ from bench_core import fixed
 from frame import Bench, arguments, bench, in_turns
 from kafka_sink.kafka.client import Producer
 from kafka_sink.options.config import sink_config
-from kafka_sink.spark.limits import ask_over, bad_row_policy
+from kafka_sink.spark.limits import bad_row_policy
 
 ROWS, ARROW_BATCH_ROWS, BAD_ROW, PARTITIONS = 1_000_000, 10_000, 654_321, 4
 
@@ -55,7 +55,7 @@ def measure(on: Bench, case: Case, batches: Sequence[pa.RecordBatch]) -> float:
     try:
         producer.admin.transaction_version()  # connected, as a worker's producer is after its first task
         started_s = time.process_time()
-        policy = bad_row_policy(config, {}, ask_over(producer))
+        policy = bad_row_policy(config, {}, producer.admin)
         to = producer.begin(topic=topic, partitioner="murmur2", bad_rows=policy)
         for batch in batches:
             to.append(batch)

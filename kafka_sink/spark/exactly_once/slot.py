@@ -25,7 +25,7 @@ from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint, total
 from kafka_sink.spark.exactly_once.plan import CountedCommitMessage, Plan, PreparedCommitMessage, in_transaction_errors
 from kafka_sink.spark.interceptor_chain import InterceptorChain
-from kafka_sink.spark.limits import ask_over, bad_row_policy, pace
+from kafka_sink.spark.limits import bad_row_policy, pace
 from kafka_sink.spark.rows import TaskRows, produce_rows
 from kafka_sink.spark.task import Task
 from kafka_sink.spark.task_results import Identity, row_identity, stream_identity, task_proof
@@ -133,7 +133,7 @@ class _Slot:
             chain,
             arrow_batches,
             bad_rows=bad_row_policy(
-                self.config, self.task.conf, ask_over(self.producer), query_id=query_id, batch_id=micro_batch_id
+                self.config, self.task.conf, self.producer.admin, query_id=query_id, batch_id=micro_batch_id
             ),
             row_identity=row_identity(self.config, self.identity, self.task.slot),
             transaction=Transaction(

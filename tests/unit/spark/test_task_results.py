@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pytest
 from pyspark import Accumulator
 
 from kafka_sink import errors
+from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.producer.acknowledgements import PackedRuns, PartitionOffsets
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowLimits
@@ -125,7 +127,7 @@ def test_the_commit_goes_by_the_limits_that_tasks_bring(caplog: pytest.LogCaptur
 
 def test_options_task_and_stream_make_a_policy() -> None:
     def policy(of: SinkConfig, conf: Mapping[str, str], **ids: Any) -> Any:
-        return bad_row_policy(of, conf, lambda topics: {topic: {} for topic in topics}, **ids)
+        return bad_row_policy(of, conf, mock.Mock(AdminClient), **ids)
 
     def ids(conf: Mapping[str, str], **ids: Any) -> tuple[Any, ...]:
         origin = policy(DROP, conf, **ids).origin
@@ -143,11 +145,11 @@ def test_options_task_and_stream_make_a_policy() -> None:
 def test_limits_that_are_not_told_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     asked = []
 
-    def ask(topics: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+    def ask(topics: Collection[str], _: object) -> Mapping[str, Mapping[str, str]]:
         asked.append(sorted(topics))
         return {topic: {"max.message.bytes": "700"} if topic == "told" else {} for topic in topics}
 
-    made = bad_row_policy(DROP, {}, ask)
+    made = bad_row_policy(DROP, {}, mock.Mock(AdminClient, topic_settings=ask))
     assert made is not None
     assert made.rules({"told"}) == {"told": TopicRules(700)}
     assert caplog.messages == []
