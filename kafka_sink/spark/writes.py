@@ -51,7 +51,7 @@ def writer_of(
     """
     given = _given(options, token)
     _check(given, schema, overwrite)
-    return KafkaBatchWriter(given, tuple(interceptors))
+    return KafkaBatchWriter(given, interceptors)
 
 
 def stream_writer_of(
@@ -71,7 +71,7 @@ def stream_writer_of(
     checkpoint = options.get("checkpointlocation")
     if is_continuous(checkpoint):
         raise ContinuousTriggerUnsupported
-    return KafkaStreamWriter(given, tuple(interceptors), checkpoint)
+    return KafkaStreamWriter(given, interceptors, checkpoint)
 
 
 def _given(options: Mapping[str, str], token: Secret | None) -> GivenOptions:

@@ -42,7 +42,7 @@ ABORT_MS = 60_000
 # A commit of 1,024 slots takes 4.0 s on brokers that share two cores (docs/design/performance.md, "Many slots").
 MANY = 500
 # Sinks of this process. Each micro-batch of a stream has about as many slots as the one before.
-_TOLD: set[str] = set()
+_WARNED: set[str] = set()
 
 
 def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskCommitMessage]) -> None:
@@ -148,9 +148,9 @@ def _warn_of_recreated_topics(plan: Plan, decision: Decision, topic_ids: Mapping
 
 def _warn_of_many_slots(sink: str, slots: int, took_s: float) -> None:
     """Log one line for each sink with more than MANY slots. `took_s`: how long the commit took."""
-    if slots <= MANY or sink in _TOLD:
+    if slots <= MANY or sink in _WARNED:
         return
-    _TOLD.add(sink)
+    _WARNED.add(sink)
     log.warning(
         "a commit of exactly-once sink %r took %.1f s: it has %d slots, one for each Spark partition. The rows "
         "are safe. Fewer Spark partitions make it faster: df.coalesce(64) before the write.",

@@ -262,7 +262,7 @@ def test_a_commit_goes_by_the_plan_that_the_first_message_brings(exchange: Excha
 def test_a_commit_of_many_slots_says_once_what_makes_it_faster(
     exchange: Exchange, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit, "_TOLD", set())
+    monkeypatch.setattr(commit, "_WARNED", set())
     KafkaStreamWriter(GIVEN).commit(receipts(exchange), 0)
     assert "slots" not in caplog.text
     monkeypatch.setattr(commit, "MANY", 1)
