@@ -826,6 +826,37 @@ def _committed(facts: Facts, prepared: Sequence[SlotPrepared], micro_batch_id: i
     return new | {ids: slot for slot, ids in enumerate(decided.pinned) if ids is not None and slot in visible_before}
 
 
+def forget(sink: Sink, generation: Ids) -> Steps[None]:
+    """Delete the groups of a batch write whose name is never used again, when the commit of `generation` has succeeded.
+
+    A decision without its markers would look like missing rows. So its first group is deleted first. Transactional ids
+    stay until the brokers expire them, and still show the outcome of the write.
+
+    Raises TransactionRefused and leaves groups behind; the usual cause is a missing ACL GROUP DELETE.
+
+    Source: KIP-229 (DeleteGroups); OffsetMetadataManager.deleteAllOffsets, GroupMetadata.removeAllOffsets in Kafka.
+    """
+    # Brokers that delete a group also drop its offsets in open transactions. This read waits for their end, so that no
+    # offset comes back later.
+    decision = yield from read_decision(sink)
+    if decision is None or decision.generation != generation:
+        return
+    first, *others = (sink.names.decision(part) for part, _ in enumerate(decision.texts(sink.metadata_max_characters)))
+    yield from _delete([first])
+    yield from _delete([*others, *(sink.names.slot(slot) for slot, _ in enumerate(decision.pinned))])
+
+
+def _delete(group_ids: Sequence[str]) -> Steps[None]:
+    answers = yield [
+        ToCoordinator(CoordinatorKind.GROUP, group_id, DeleteGroupsRequest((group_id,))) for group_id in group_ids
+    ]
+    for group_id, answer in zip(group_ids, answers, strict=True):
+        (deleted,) = answer.groups
+        # GROUP_ID_NOT_FOUND: an earlier request deleted the group, and its answer was lost.
+        if deleted.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+            check_answer(deleted.error_code, "DeleteGroups", group_id)
+
+
 # --- abort ------------------------------------------------------------------------------------------------------------
 
 
@@ -864,34 +895,3 @@ def _end_begun(sink: Sink, facts: Facts) -> Steps[None]:
     answers = yield [init_producer_id(sink, transactional_id) for transactional_id in begun]
     for transactional_id, answer in zip(begun, answers, strict=True):
         check_answer(answer.error_code, "InitProducerId", transactional_id)
-
-
-def forget(sink: Sink, generation: Ids) -> Steps[None]:
-    """Delete the groups of a batch write whose name is never used again, when the commit of `generation` has succeeded.
-
-    A decision without its markers would look like missing rows. So its first group is deleted first. Transactional ids
-    stay until the brokers expire them, and still show the outcome of the write.
-
-    Raises TransactionRefused and leaves groups behind; the usual cause is a missing ACL GROUP DELETE.
-
-    Source: KIP-229 (DeleteGroups); OffsetMetadataManager.deleteAllOffsets, GroupMetadata.removeAllOffsets in Kafka.
-    """
-    # Brokers that delete a group also drop its offsets in open transactions. This read waits for their end, so that no
-    # offset comes back later.
-    decision = yield from read_decision(sink)
-    if decision is None or decision.generation != generation:
-        return
-    first, *others = (sink.names.decision(part) for part, _ in enumerate(decision.texts(sink.metadata_max_characters)))
-    yield from _delete([first])
-    yield from _delete([*others, *(sink.names.slot(slot) for slot, _ in enumerate(decision.pinned))])
-
-
-def _delete(group_ids: Sequence[str]) -> Steps[None]:
-    answers = yield [
-        ToCoordinator(CoordinatorKind.GROUP, group_id, DeleteGroupsRequest((group_id,))) for group_id in group_ids
-    ]
-    for group_id, answer in zip(group_ids, answers, strict=True):
-        (deleted,) = answer.groups
-        # GROUP_ID_NOT_FOUND: an earlier request deleted the group, and its answer was lost.
-        if deleted.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
-            check_answer(deleted.error_code, "DeleteGroups", group_id)
