@@ -8,6 +8,6 @@
        v
     net/                    NetworkClient over a Selector: connections, in-flight limits, timeouts
 
-`config.py` configures it; `auth/` authenticates it; `metrics.py` has its counters. `reader.py` and `consumer/` are the
+`config.py` configures it; `auth/` authenticates it. `reader.py` and `consumer/` are the
 side that reads, and `coordinators.py` finds who serves a transaction or a group.
 """

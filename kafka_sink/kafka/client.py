@@ -17,10 +17,8 @@ from __future__ import annotations
 import logging
 import random
 import threading
-import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -39,7 +37,6 @@ from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.connections import connect
 from kafka_sink.kafka.metadata import MetadataSnapshot, TopicSnapshot
-from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.bad_row_tally import BadRowPolicy
 from kafka_sink.kafka.producer.checks import Probe, TopicCheck
@@ -75,19 +72,8 @@ LOOK_AGAIN_S = 0.5
 OUTAGE_LOOK_MS = 500
 
 
-@contextmanager
-def _timed(count: Callable[[int], None]) -> Iterator[None]:
-    """Call `count` with the duration of the block in nanoseconds."""
-    started_ns = time.monotonic_ns()
-    try:
-        yield
-    finally:
-        count(time.monotonic_ns() - started_ns)
-
-
 class Producer:
-    """A producer with its own connections, memory and producer id, and a running Sender thread. `metrics` counts
-    everything that it does; each write gets the figures of its own time."""
+    """A producer with its own connections, memory and producer id, and a running Sender thread."""
 
     def __init__(self, config: ProducerConfig, cluster_id: str | None = None) -> None:
         """`cluster_id`: the only cluster to write to; None for any cluster."""
@@ -98,13 +84,12 @@ class Producer:
         self._changes = 0
         self._closing: KafkaSinkError | None = None
         rng = random.Random()
-        self.metrics = Metrics()
         self.outage = Outage(asks_alone=False)
         self._outage_due_ms = 0
-        self._network = connect(config, metrics=self.metrics, rng=rng, cluster_id=cluster_id)
+        self._network = connect(config, rng=rng, cluster_id=cluster_id)
         self._guest = Guest(self._network, monotonic_ms)
         try:
-            core = wire(config, network=self._network, lock=self._changed, metrics=self.metrics, rng=rng)
+            core = wire(config, network=self._network, lock=self._changed, rng=rng)
             self._accumulator, self._metadata, self._sender = core.accumulator, core.metadata, core.sender
             self._in_transaction = False
             # Between writes the memory may be released.
@@ -326,8 +311,7 @@ class Producer:
                 if remaining_ms <= 0:
                     raise self._not_known_in_time(missing if answered else [], started_ms)
                 self._network.wakeup()
-                with _timed(self.metrics.waited_for_metadata):
-                    self._changed.wait(remaining_ms / 1000)
+                self._changed.wait(remaining_ms / 1000)
 
     def _not_known_in_time(self, missing: Sequence[str], started_ms: int) -> KafkaSinkError:
         """`missing`: the topics that do not exist according to the cluster; empty if the cluster did not answer."""
@@ -387,10 +371,9 @@ class Producer:
             self._accumulator.begin_flush()
             self._network.wakeup()
             try:
-                with _timed(self.metrics.waited_for_memory):
-                    while not self._sender.has_room(monotonic_ms()):
-                        self._raise_failure()
-                        self._changed.wait(LOOK_AGAIN_S)
+                while not self._sender.has_room(monotonic_ms()):
+                    self._raise_failure()
+                    self._changed.wait(LOOK_AGAIN_S)
             finally:
                 self._accumulator.end_flush()
         return True
@@ -399,7 +382,7 @@ class Producer:
         """Wait for new responses since `seen` was read, and then up to GATHER_MS while the pool is short of memory. The
         second wait forms larger groups of rows: placing one batch at a time takes 10 % more CPU."""
         pool = self._accumulator.pool
-        with self._changed, _timed(self.metrics.waited_for_memory):
+        with self._changed:
             self._changed.wait_for(lambda: self._changes != seen, timeout_ms / 1000)
             self._changed.wait_for(lambda: not pool.exhausted, min(GATHER_MS, timeout_ms) / 1000)
 
@@ -416,8 +399,7 @@ class Producer:
             self._accumulator.begin_flush()
             self._network.wakeup()
             try:
-                with _timed(self.metrics.flushed):
-                    self._changed.wait_for(lambda: acknowledgements.settled or not self.usable)
+                self._changed.wait_for(lambda: acknowledgements.settled or not self.usable)
             finally:
                 self._accumulator.end_flush()
             if acknowledgements.failure is not None:

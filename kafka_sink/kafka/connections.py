@@ -9,7 +9,6 @@ from typing import Any
 from kafka_sink.kafka.auth.security import authenticator, tls_contexts
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import VERSION, ClientConfig, ConsumerConfig, ProducerConfig
-from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.kafka.net.selector import RECEIVE_CHUNK_BYTES, Selector
 from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE
@@ -19,12 +18,7 @@ READ_CHUNK_BYTES = 256 * 1024
 
 
 def connect(
-    config: ClientConfig,
-    *,
-    metrics: Metrics,
-    rng: random.Random,
-    cluster_id: str | None = None,
-    max_in_flight: int | None = None,
+    config: ClientConfig, *, rng: random.Random, cluster_id: str | None = None, max_in_flight: int | None = None
 ) -> NetworkClient:
     """Return a client that connects only once there is something to send.
 
@@ -36,7 +30,6 @@ def connect(
         settings = replace(settings, max_in_flight=max_in_flight)
     return NetworkClient(
         Selector(
-            metrics=metrics,
             send_buffer_bytes=config.send_buffer_bytes,
             receive_buffer_bytes=config.receive_buffer_bytes,
             receive_chunk_bytes=READ_CHUNK_BYTES if isinstance(config, ConsumerConfig) else RECEIVE_CHUNK_BYTES,
@@ -45,7 +38,6 @@ def connect(
         clock_ms=monotonic_ms,
         rng=rng,
         settings=settings,
-        metrics=metrics,
         authenticate=authenticator(config.security, config.bootstrap_hosts),
         cluster_id=cluster_id,
     )

@@ -22,7 +22,6 @@ from kafka_sink.kafka.connections import connect
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet
 from kafka_sink.kafka.consumer.fetcher import Fetcher, FetchSettings, Wait
 from kafka_sink.kafka.metadata import MAX_IDLE_MS, NO_LEADER, Metadata, MetadataSnapshot
-from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.network import LONGEST_POLL_MS
 from kafka_sink.kafka.protocol.api import ClientResponse
@@ -43,7 +42,7 @@ class Reader:
         # The plan of the read has asked the same brokers before.
         self.outage = Outage(asks_alone=False, has_worked=True)
         self._rng = random.Random()
-        self._network = connect(config, metrics=Metrics(), rng=self._rng, cluster_id=cluster_id)
+        self._network = connect(config, rng=self._rng, cluster_id=cluster_id)
         # What the last range of each topic knew, the most recent last.
         self._known: dict[str, Metadata] = {}
         self.used_at_ms = monotonic_ms()

@@ -30,7 +30,6 @@ from kafka_sink.errors import (
 from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.metadata import TopicSnapshot
-from kafka_sink.kafka.metrics import Figures, Metrics
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, PackedRuns, PartitionOffsets, Runs
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowPolicy, BadRowTally
 from kafka_sink.kafka.producer.core import codec_of
@@ -68,9 +67,6 @@ class RunningProducer(Protocol):
 
     @property
     def config(self) -> ProducerConfig: ...
-
-    @property
-    def metrics(self) -> Metrics: ...
 
     def await_topics(
         self, names: frozenset[str], seen_before: Collection[str], started_ms: int, *, ask_again: bool = False
@@ -125,7 +121,6 @@ class Write:
         # The id of each topic when this write first saw it.
         self._topic_ids: dict[str, uuid.UUID | None] = {}
         self._may_ask_again = True
-        self._began = producer.metrics.begin_task(monotonic_ms())
         self._throttled_before_ms = producer.throttled_ms()
         self.record_count = 0
 
@@ -221,7 +216,6 @@ class Write:
         if largest is None:
             return
         topic_partition, size_bytes = largest
-        self._producer.metrics.largest_record(size_bytes)
         if size_bytes > max_bytes:
             raise RecordTooLarge(
                 topic=topic_partition.topic, size_bytes=size_bytes, max_bytes=max_bytes, limit="kafka.max.request.size"
@@ -351,16 +345,11 @@ class Write:
         """The counts of bad rows so far. All zero with badRows=fail."""
         return BadRowCounts() if self._tally is None else self._tally.receipt()
 
-    def figures(self) -> Figures:
-        """Return what the producer did since the write began, under Kafka's metric names."""
-        return self._producer.metrics.snapshot(monotonic_ms()).since(self._began)
-
     def statistics(self) -> WriteStatistics:
         """Return the statistics of the write so far."""
-        retried = {topic: int(each["record-retry-total"]) for topic, each in self.figures().topics.items()}
         bad = self.bad_rows
         return WriteStatistics(
-            retried={topic: count for topic, count in retried.items() if count},
+            retried=dict(self.acknowledgements.retried),
             throttled_ms=self._producer.throttled_ms() - self._throttled_before_ms,
             dropped=bad.dropped,
             dead_lettered=bad.dead_lettered,

@@ -346,7 +346,7 @@ def write_for(seconds: float, options: dict[str, str], secure: SecureKafka, topi
             producer.flush(write.acknowledgements)
             appended += 10
         (receipt,) = write.finish()
-        connections = producer.metrics.snapshot(0).producer["connections_created"]
+        connections = producer._network.connects
     assert receipt.record_count == appended == count_in(secure, topic)
     assert connections == 1
 

@@ -88,10 +88,9 @@ def commit(handed: tuple[bytes, bytes]) -> None:
 def connect(options: dict[str, str]) -> None:
     """What a client does before its first connection."""
     from kafka_sink.kafka.connections import connect as connected
-    from kafka_sink.kafka.metrics import Metrics
     from kafka_sink.options.config import sink_config
 
-    connected(sink_config(options).producer, metrics=Metrics(), rng=random.Random()).close()
+    connected(sink_config(options).producer, rng=random.Random()).close()
 
 
 def main(servers: str, topic: str, folder: str) -> None:

@@ -9,11 +9,9 @@ world.poll(Sent(key), Received(key, answer))
 import random
 import socket
 import struct
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kafka_sink.kafka.metrics import Figures, Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
 from kafka_sink.kafka.protocol.api import ClientResponse
@@ -96,13 +94,6 @@ def init_answer(correlation_id: int, throttle_time_ms: int = 0, producer_id: int
     return framed(correlation_id, b"\0" + struct.pack(">ihqhb", throttle_time_ms, 0, producer_id, 0, 0))
 
 
-def produce_answer(correlation_id: int, topic_id: uuid.UUID, throttle_time_ms: int) -> bytes:
-    """Version 13, of partition 0."""
-    partition = struct.pack(">ihqqq", 0, 0, 5, -1, 0) + b"\1" + b"\0" + b"\0"
-    topic = topic_id.bytes + b"\2" + partition + b"\0"
-    return framed(correlation_id, b"\0" + b"\2" + topic + struct.pack(">i", throttle_time_ms) + b"\0")
-
-
 def correlation_id(frame: bytes) -> int:
     return int.from_bytes(frame[8:12], "big")
 
@@ -128,13 +119,11 @@ class World:
         self.names = names or {}
         self.resolved: list[str] = []
         self.transport = ScriptedTransport()
-        self.metrics = Metrics()
-        self.start = self.metrics.begin_task(0)
         authenticate, cluster_id = changed.pop("authenticate", None), changed.pop("cluster_id", None)
         given: dict[str, Any] = {"client_id": "me", "bootstrap_servers": (("boot", 9092),), **changed}
         self.client = NetworkClient(
             self.transport, clock_ms=self.transport.clock_ms, rng=random.Random(1), settings=NetworkSettings(**given),
-            metrics=self.metrics, resolve=self.resolve, authenticate=authenticate, cluster_id=cluster_id,
+            resolve=self.resolve, authenticate=authenticate, cluster_id=cluster_id,
         )  # fmt: skip
 
     def resolve(self, host: str, port: int) -> list[Address]:
@@ -147,10 +136,6 @@ class World:
     @property
     def now_ms(self) -> int:
         return self.transport.now_ms
-
-    @property
-    def figures(self) -> Figures:
-        return self.metrics.snapshot(1_000).since(self.start)
 
     @property
     def key(self) -> int:

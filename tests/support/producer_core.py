@@ -19,7 +19,6 @@ import apis
 from kafka_sink.kafka import client
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.config import ProducerConfig
-from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.network import Network
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, PartitionOffsets
 from kafka_sink.kafka.producer.core import ProducerCore, codec_of, wire
@@ -96,9 +95,8 @@ class Core:
         self.network = ScriptedNetwork(self.kafka, max_in_flight=in_flight, last_error="")
         self.codec = codec_of(config)
         self.acknowledgements = Acknowledgements()
-        self.metrics = Metrics()
         self.handover = Handover(self.network)
-        core = wire(config, network=cast(Network, self.handover), lock=lock, metrics=self.metrics, rng=random.Random(1))
+        core = wire(config, network=cast(Network, self.handover), lock=lock, rng=random.Random(1))
         self.accumulator, self.metadata, self.sender = core.accumulator, core.metadata, core.sender
         self.leaders = list(leaders)
         self._written: dict[TopicPartition, Iterator[int]] = {}
@@ -154,14 +152,20 @@ class Core:
         self.answer(self.network.take(apis.InitProducerIdRequest), answer)
         self.run()
 
-    def answer_produce(self, sent: Sent, code: int = 0, offsets: Callable[[TopicPartition], int] | None = None) -> None:
+    def answer_produce(
+        self,
+        sent: Sent,
+        code: int = 0,
+        offsets: Callable[[TopicPartition], int] | None = None,
+        throttle_time_ms: int = 0,
+    ) -> None:
         """`offsets`: None for the next of each partition, in steps that no batch of the tests fills."""
         offset_of = offsets or self._next_offset
         results = []
         for each in sent.request.partitions:
             offset = offset_of(TopicPartition(each.topic, each.partition))
             results.append(apis.ProduceResult(each.topic, each.topic_id, each.partition, code, None, offset, -1))
-        self.answer(sent, apis.ProduceResponse(0, tuple(results)))
+        self.answer(sent, apis.ProduceResponse(throttle_time_ms, tuple(results)))
 
     def _next_offset(self, partition: TopicPartition) -> int:
         return STEP * next(self._written.setdefault(partition, itertools.count()))

@@ -48,7 +48,7 @@ CLIENT_LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"config"}),
     frozenset({"auth.jaas"}),
     frozenset({
-        "clock", "lazy_import", "metrics", "new_topic", "statistics", "waits",
+        "clock", "lazy_import", "new_topic", "statistics", "waits",
     }),
 )  # fmt: skip
 
@@ -57,7 +57,7 @@ BROKER_MAY_IMPORT = frozenset({"broker", "command_line", "errors", "kafka.protoc
 
 # Components, or modules of one, that get time, sockets and threads handed in.
 PURE = frozenset({
-    "kafka.consumer", "kafka.producer", "kafka.metadata", "kafka.network", "kafka.metrics", "kafka.statistics",
+    "kafka.consumer", "kafka.producer", "kafka.metadata", "kafka.network", "kafka.statistics",
     "kafka.waits", "kafka.new_topic", "kafka.config", "kafka.protocol", "kafka.coordinators",
     "kafka.auth.jaas", "kafka.auth.kerberos_failures", "kafka.auth.msk_iam",
     "records", "errors.exhaustion", "errors.quoting", "errors.redaction",
@@ -171,7 +171,7 @@ def test_imports_point_downward() -> None:
 @pytest.mark.parametrize(("path", "statement", "rule"), [
     ("records/a.py", "from kafka_sink.kafka.producer import sender", "downward"),
     ("records/a.py", "def f():\n    import kafka_sink.spark.source", "downward"),
-    ("kafka/metrics.py", "from time import monotonic", "handed in"),
+    ("kafka/metadata.py", "from time import monotonic", "handed in"),
     ("kafka/net/a.py", "from kafka_sink.kafka.producer.accumulator import RecordAccumulator", "siblings"),
     ("kafka/net/a.py", "from kafka_sink.kafka.connections import connect", "downward"),
     ("kafka/protocol/a.py", "from ..net import selector", "downward"),

@@ -18,7 +18,6 @@ from kafka_sink.errors import KafkaSinkError, ProducerClosed
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.connections import connect
-from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.network import LONGEST_POLL_MS, AdminNetwork, NetworkOver
 from kafka_sink.kafka.protocol.api import ClientResponse, Request
 from kafka_sink.kafka.protocol.needs import Guarantee
@@ -65,7 +64,7 @@ class OwnConnections:
 
     def __init__(self, config: ClientConfig, cluster_id: str | None, rng: random.Random) -> None:
         """`cluster_id`: the only cluster to connect to; None for any cluster."""
-        self.network = connect(config, metrics=Metrics(), rng=rng, cluster_id=cluster_id, max_in_flight=IN_FLIGHT)
+        self.network = connect(config, rng=rng, cluster_id=cluster_id, max_in_flight=IN_FLIGHT)
 
     def now_ms(self) -> int:
         return monotonic_ms()

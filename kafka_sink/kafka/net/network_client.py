@@ -51,7 +51,7 @@ from kafka_sink.errors import (
 )
 from kafka_sink.errors.exhaustion import PATIENCE_MS, exhausted, is_exhaustion
 from kafka_sink.kafka.clock import started
-from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.net.cluster_identity import ClusterIdentity
 from kafka_sink.kafka.net.nodes import ClusterIdentity, Ending, Held, Node, Nodes, NodeState
 from kafka_sink.kafka.net.resolver import resolve as resolve_by_system
 from kafka_sink.kafka.net.transport import (
@@ -68,7 +68,6 @@ from kafka_sink.kafka.net.transport import (
 from kafka_sink.kafka.protocol.api import MAX_FRAME_BYTES, ClientResponse, Request
 from kafka_sink.kafka.protocol.apis.handshake import ApiVersionsRequest
 from kafka_sink.kafka.protocol.apis.metadata import Broker
-from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.connection import Answer, Connection, State
 from kafka_sink.kafka.protocol.needs import Guarantee, lacking
 from kafka_sink.kafka.protocol.sasl import Authentication
@@ -131,7 +130,6 @@ class NetworkClient:
         clock_ms: Callable[[], int],
         rng: random.Random,
         settings: NetworkSettings,
-        metrics: Metrics,
         resolve: Resolve = resolve_by_system,
         authenticate: Authenticate | None = None,
         cluster_id: str | None = None,
@@ -162,7 +160,6 @@ class NetworkClient:
         self._clock_ms = clock_ms
         self._rng = rng
         self._settings = settings
-        self._metrics = metrics
         self._resolve = resolve
         self._software = ApiVersionsRequest(settings.client_software_name, settings.client_software_version)
         self._nodes = Nodes(settings.bootstrap_servers)
@@ -332,7 +329,6 @@ class NetworkClient:
             raise RuntimeError(f"node {node_id} takes no request now")
         connection = _connection(node)
         pending = _Pending(token, node_id, now_ms, self._failures)
-        self._metrics.request_began()
         if connection.version_for(request) is None:
             self._note(node, self._no_common_version(node, request))
             self._respond(Answer(pending, request, None), self.last_error, now_ms)
@@ -343,7 +339,6 @@ class NetworkClient:
 
     def _transmit(self, node: Node, buffers: Sequence[Buffer], *, tell_at_once: bool = False) -> None:
         """`tell_at_once`: report that the bytes are sent. Not needed if a response will follow."""
-        self._metrics.request_sent(node.node_id, sum(map(len, buffers)))
         self._transport.send(node.key, buffers, tell_at_once=tell_at_once)
 
     def _no_common_version(self, node: Node, request: Request) -> str:
@@ -427,7 +422,6 @@ class NetworkClient:
                     self._complete(node, answer, now_ms)
             case Received(data=data):
                 node.used_ms = now_ms
-                self._metrics.node_bytes_received(node.node_id, len(data))
                 self._on_bytes(node, data, now_ms)
             case Disconnected(reason=reason, tls=TlsFailure() as tls):
                 if tls.final:
@@ -459,7 +453,6 @@ class NetworkClient:
             node.computing_since_ms = now_ms
             self._compute(node, now_ms)
         if before is not State.OPEN and connection.state is State.OPEN:
-            self._metrics.response_received(node.node_id)
             if before is State.IDENTIFYING and not self._is_of_this_cluster(node, now_ms):
                 return
             self.handshakes += 1
@@ -588,15 +581,9 @@ class NetworkClient:
         response = answer.response
         if response is not None:
             node.answered_since = max(node.answered_since, answer.token.failures)
-            self._metrics.response_received(node.node_id)
             if response.throttle_time_ms > 0:
                 self._throttle(node, response.throttle_time_ms, now_ms)
                 self._hold(now_ms)
-            if isinstance(answer.request, ProduceRequest):
-                latency_ms = now_ms - answer.token.sent_ms
-                self._metrics.produce_response(
-                    node.node_id, latency_ms=latency_ms, throttle_ms=response.throttle_time_ms
-                )
         self._respond(answer, None, now_ms)
 
     def _throttle(self, node: Node, throttle_time_ms: int, now_ms: int) -> None:
@@ -618,7 +605,6 @@ class NetworkClient:
 
     def _respond(self, answer: Answer, error: str | None, now_ms: int) -> None:
         pending: _Pending = answer.token
-        self._metrics.request_ended()
         self._responses.append(
             ClientResponse(
                 node_id=pending.node_id,

@@ -15,7 +15,6 @@ import itertools
 import os
 import selectors
 import socket
-import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,7 +22,6 @@ from typing import TYPE_CHECKING
 
 from kafka_sink.errors import ConfigError
 from kafka_sink.errors.exhaustion import is_exhaustion
-from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent, TlsFailure
 
 if TYPE_CHECKING:
@@ -112,14 +110,12 @@ class Selector:
     def __init__(
         self,
         *,
-        metrics: Metrics,
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
         receive_chunk_bytes: int = RECEIVE_CHUNK_BYTES,
         tls: Contexts | None = None,
     ) -> None:
         """`receive_chunk_bytes`: the most that is read at once."""
-        self._metrics = metrics
         self._tls = tls
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
@@ -172,7 +168,6 @@ class Selector:
             self._staged.append(_failed(key, error))
             return
         self._channels[key] = channel
-        self._metrics.connections_now(len(self._channels))
 
     def _socket(self, family: int) -> socket.socket:
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -197,17 +192,13 @@ class Selector:
         self._queued[key] = None
 
     def poll(self, timeout_ms: int) -> list[Event]:
-        started_ns = time.monotonic_ns()
         events, self._staged = self._staged, []
         queued, self._queued = self._queued, {}
         ends_poll = bool(events)
         for key in queued:
             if key in self._channels:
                 ends_poll |= self._write(self._channels[key], events)
-        waiting_ns = time.monotonic_ns()
-        ready = self._selector.select(0 if ends_poll else max(0, timeout_ms) / 1000)
-        waited_ns = time.monotonic_ns()
-        for selected, mask in ready:
+        for selected, mask in self._selector.select(0 if ends_poll else max(0, timeout_ms) / 1000):
             channel: Channel | None = selected.data
             if channel is _WAKEUP:
                 self._drain_wakeups()
@@ -218,8 +209,6 @@ class Selector:
                     self._write(channel, events)
                 if mask & selectors.EVENT_READ and channel.key in self._channels:
                     self._read(channel, events)
-        ended_ns = time.monotonic_ns()
-        self._metrics.polled(wait_ns=waited_ns - waiting_ns, io_ns=waiting_ns - started_ns + ended_ns - waited_ns)
         return events
 
     def _finish_connecting(self, channel: Channel, events: list[Event]) -> None:
@@ -233,7 +222,6 @@ class Selector:
             self._selector.modify(channel.sock, waits_for, channel)
             return
         channel.connected = True
-        self._metrics.connection_created()
         self._selector.modify(channel.sock, selectors.EVENT_READ, channel)
         events.append(Connected(channel.key))
 
@@ -250,7 +238,6 @@ class Selector:
         """One `recv`. Return the number of bytes, 0 if the peer has closed."""
         received = channel.read_into(self._chunk)
         if received:
-            self._metrics.bytes_received(received)
             events.append(Received(channel.key, bytes(self._chunk[:received])))
         return received
 
@@ -267,7 +254,6 @@ class Selector:
                 self._lost(channel, error, events)
                 return True
             if written:
-                self._metrics.bytes_sent(written)
                 channel.advance(written)
         ends_poll = False
         while channel.sends and channel.sends[0] == 0:
@@ -303,8 +289,6 @@ class Selector:
         if channel is not None:
             self._selector.unregister(channel.sock)
             channel.sock.close()
-            self._metrics.connections_now(len(self._channels))
-            self._metrics.connection_closed()
 
     def wakeup(self) -> None:
         # A full pipe wakes the poll as well, and a closed pipe has no poll to wake.

@@ -7,7 +7,7 @@ write is delivered when no batch is pending and none has failed.
 from __future__ import annotations
 
 import struct
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -154,12 +154,24 @@ class Acknowledgements:
         self.refused: deque[RefusedRow] | None = None
         # The topic whose refused rows are not left out.
         self.dead_letter_topic: str | None = None
+        # Topic -> how often records were sent again.
+        self.retried: Counter[str] = Counter()
+        # Answers to Produce, and the throttle times in them: their sum and the longest.
+        self.answers = 0
+        self.throttle_ms = 0
+        self.longest_throttle_ms = 0
         self._by_partition: dict[TopicPartition, PartitionOffsets] = {}
 
     @property
     def settled(self) -> bool:
         """True if every batch is answered or the write has failed."""
         return self.pending_batches == 0 or self.failure is not None
+
+    def answered(self, throttle_ms: int) -> None:
+        """Count an answer to Produce, and its throttle time: 0 if the broker does not throttle."""
+        self.answers += 1
+        self.throttle_ms += throttle_ms
+        self.longest_throttle_ms = max(self.longest_throttle_ms, throttle_ms)
 
     def opened(self, batch_count: int = 1) -> None:
         self.pending_batches += batch_count

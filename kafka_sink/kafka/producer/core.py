@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.metadata import MAX_IDLE_MS, Metadata
-from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.network import Network
 from kafka_sink.kafka.producer.accumulator import RecordAccumulator
 from kafka_sink.kafka.producer.sender import Sender
@@ -34,12 +33,7 @@ def codec_of(config: ProducerConfig) -> Codec:
 
 
 def wire(
-    config: ProducerConfig,
-    *,
-    network: Network,
-    lock: AbstractContextManager[object],
-    metrics: Metrics,
-    rng: random.Random,
+    config: ProducerConfig, *, network: Network, lock: AbstractContextManager[object], rng: random.Random
 ) -> ProducerCore:
     """Return a producer that has done nothing yet."""
     accumulator = RecordAccumulator(
@@ -64,7 +58,6 @@ def wire(
         network=network,
         codec=codec_of(config),
         lock=lock,
-        metrics=metrics,
         rng=rng,
     )
     return ProducerCore(accumulator, metadata, sender)

@@ -43,7 +43,6 @@ from kafka_sink.errors import (
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.coordinators import Coordinators
 from kafka_sink.kafka.metadata import Metadata, MetadataSnapshot
-from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.network import LONGEST_POLL_MS, Network
 from kafka_sink.kafka.producer import error_policy
 from kafka_sink.kafka.producer.accumulator import RecordAccumulator
@@ -112,7 +111,6 @@ class Sender:
         network: Network,
         codec: Codec,
         lock: AbstractContextManager[object],
-        metrics: Metrics,
         rng: random.Random,
     ) -> None:
         self._config = config
@@ -121,7 +119,6 @@ class Sender:
         self._network = network
         self._codec = codec
         self._lock = lock
-        self._metrics = metrics
         self._rng = rng
         self._acks = ACKS[config.acks]
         # Of the current producer id.
@@ -332,13 +329,6 @@ class Sender:
             batch.last_attempt_ms = now_ms
             batch.node_id = node_id
             batch.step("send")
-            self._metrics.batch_sent(
-                batch.topic_partition.topic,
-                size_bytes=batch.size_bytes,
-                uncompressed_bytes=HEADER_BYTES + batch.records_bytes,
-                record_count=batch.record_count,
-                queue_time_ms=now_ms - batch.created_ms,
-            )
         transaction = self._transactions.transaction
         request = ProduceRequest(
             acks=self._acks,
@@ -353,7 +343,6 @@ class Sender:
         token = _Produced({batch.topic_partition: batch for batch in batches})
         self._network.send(node_id, request, now_ms, token, expect_response=self._acks != 0)
         self._transactions.sent(node_id, token.batches, now_ms)
-        self._metrics.produce_request_sent()
         return True
 
     # --- what comes back ----------------------------------------------------------------------------------------------
@@ -381,7 +370,6 @@ class Sender:
             self._metadata.failed(now_ms)
             return
         self._metadata.update(answer.response, now_ms)
-        self._metrics.metadata_updated(now_ms)
         snapshot = self._metadata.snapshot
         self._network.update_brokers(snapshot.brokers)
         for batch in [*self._accumulator.queued(), *self.sequences.unanswered()]:
@@ -412,6 +400,8 @@ class Sender:
         assert isinstance(token, _Produced)
         self._transactions.answered(token.batches)
         if isinstance(answer.response, ProduceResponse):
+            # All batches of a request are of one write.
+            next(iter(token.batches.values())).acknowledgements.answered(answer.response.throttle_time_ms)
             names = {batch.topic_id: batch.topic_partition.topic for batch in token.batches.values()}
             for result in answer.response.partitions:
                 self.produces_by_name |= result.topic is not None
@@ -479,7 +469,6 @@ class Sender:
             batch, places=places, producer=self._producer, codec=self._codec, pool=self._accumulator.pool
         )
         batch.step("split")
-        self._metrics.records_failed(batch.topic_partition.topic, len(refused))
         self.sequences.leave_out(batch, parts, why)
         batch.acknowledgements.leave_out(refused)
         batch.acknowledgements.split(len(parts))
@@ -518,7 +507,7 @@ class Sender:
             self._accumulator.deallocate(batch)
             return
         batch.step("retry")
-        self._metrics.records_retried(batch.topic_partition.topic, batch.record_count)
+        batch.acknowledgements.retried[batch.topic_partition.topic] += batch.record_count
         batch.retry_at_ms = now_ms + self._backoff_ms(batch.attempts)
         self._accumulator.requeue(batch)
 
@@ -535,7 +524,6 @@ class Sender:
             pool=self._accumulator.pool,
         )
         batch.step("split")
-        self._metrics.batch_split()
         self.sequences.split(batch, parts)
         batch.acknowledgements.split(len(parts))
         for part in parts:
@@ -699,17 +687,13 @@ class Sender:
         if self.failure is not None:
             return
         self.failure = error
-        queued = list(self._accumulator.queued())
         self._accumulator.fail(error)
-        for batch in queued:
-            self._metrics.records_failed(batch.topic_partition.topic, batch.record_count)
         for batch in [*self._drained, *self.sequences.unanswered()]:
             if batch.state is BatchState.DONE:
                 continue
             on_the_wire = batch.in_flight
             batch.step("fail")
             batch.acknowledgements.failed(error)
-            self._metrics.records_failed(batch.topic_partition.topic, batch.record_count)
             if not on_the_wire:
                 self._accumulator.deallocate(batch)
 

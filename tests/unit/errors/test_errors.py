@@ -28,7 +28,6 @@ from kafka_sink.errors.base import words
 from kafka_sink.errors.exhaustion import exhausted, exhaustion_named, is_exhaustion
 from kafka_sink.errors.failures import told_by_spark, told_to_spark
 from kafka_sink.kafka.auth.oauth import TokenEndpoint
-from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net import resolver
 from kafka_sink.kafka.net.selector import Selector
 from kafka_sink.kafka.net.tls import TlsSettings, client_context
@@ -293,7 +292,7 @@ def test_an_error_with_a_name_keeps_it_and_one_of_a_transaction_says_so() -> Non
 
 
 def test_a_connection_that_has_no_file_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    selector = Selector(metrics=Metrics())
+    selector = Selector()
     monkeypatch.setattr(socket, "socket", no_file)
     try:
         selector.connect(0, Address(socket.AF_INET, ("127.0.0.1", 9)))
@@ -307,7 +306,7 @@ def test_a_selector_without_a_pipe_is_closed(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("selectors.DefaultSelector", made)
     monkeypatch.setattr(socket, "socketpair", no_file)
     with pytest.raises(OSError, match="Too many open files"):
-        Selector(metrics=Metrics())
+        Selector()
     made().close.assert_called_once()
 
 

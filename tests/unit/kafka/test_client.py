@@ -444,11 +444,11 @@ def test_a_full_pool_blocks_until_answers_come(network: Live) -> None:
     network.hold()
     thread, outcome = in_background(lambda: write.append(LARGE))
     assert network.arrived.wait(30)
+    assert thread.is_alive()
     network.release()
     thread.join(30)
     assert outcome == [None]
     assert sum(receipt.record_count for receipt in write.finish()) == 500
-    assert write.figures().producer["bufferpool-wait-time-ns-total"] > 0
 
 
 def test_answers_between_a_refusal_of_memory_and_the_wait_for_it_are_not_missed(
@@ -778,7 +778,6 @@ def test_rows_wait_in_spark_while_a_broker_that_throttles_has_enough(
     assert network.arrived.wait(30)
     thread.join(30)
     assert outcome == [None]
-    assert write.figures().producer["bufferpool-wait-time-ns-total"] > 0
     assert sum(receipt.record_count for receipt in write.finish()) == 2
 
 

@@ -17,7 +17,6 @@ from given_rows import ALL, PLAIN_TYPES, Given, batch_of
 from kafka_sink import errors
 from kafka_sink.kafka import write as write_module
 from kafka_sink.kafka.metadata import TopicSnapshot
-from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, RefusedRow
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowLimits, BadRowPolicy
 from kafka_sink.kafka.producer.router import RoutedRows, Router
@@ -42,7 +41,6 @@ class Topic:
 
     def __init__(self, first: int = 1, then: int | None = None, refused: Sequence[RefusedRow] = ()) -> None:
         self.config = config(1)
-        self.metrics = Metrics()
         self.partition_count, self._then = first, then or first
         self._refused = refused
         self.asked_again = self.awaited = self.flushes = 0

@@ -15,8 +15,7 @@ from pyspark import TaskContext
 
 import kafka_sink
 from kafka_sink import errors
-from kafka_sink.kafka.metrics import Figures, Metrics
-from kafka_sink.kafka.producer.acknowledgements import PackedRuns, PartitionOffsets
+from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, PackedRuns, PartitionOffsets
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts
 from kafka_sink.kafka.producer.throttling import RateLimit
 from kafka_sink.kafka.statistics import WriteStatistics
@@ -53,12 +52,12 @@ class Remembering:
         self.partitioner, self.rate_limit = partitioner, rate_limit
         return self
 
-    def figures(self) -> Figures:
-        metrics = Metrics()
-        began = metrics.begin_task(0)
+    @property
+    def acknowledgements(self) -> Acknowledgements:
+        found = Acknowledgements()
         if self.throttled_ms:
-            metrics.produce_response(0, latency_ms=1, throttle_ms=self.throttled_ms)
-        return metrics.snapshot(1).since(began)
+            found.answered(self.throttled_ms)
+        return found
 
     def statistics(self) -> WriteStatistics:
         return self.took

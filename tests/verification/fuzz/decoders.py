@@ -41,7 +41,6 @@ from kafka_sink.commit.open_transactions import Seen
 from kafka_sink.errors import KafkaSinkError, ProtocolError, TokenUnavailable, UnreadableState
 from kafka_sink.kafka.auth.oauth import TokenEndpoint, Tokens, subject_of
 from kafka_sink.kafka.metadata import Metadata
-from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net import jks
 from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
@@ -319,7 +318,7 @@ def _client(mechanism: str | None) -> Decoder:
     def decode(data: bytes) -> None:
         transport = _Script()
         client = NetworkClient(
-            transport, clock_ms=lambda: 0, rng=random.Random(1), settings=settings, metrics=Metrics(),
+            transport, clock_ms=lambda: 0, rng=random.Random(1), settings=settings,
             resolve=lambda host, port: [address],
             authenticate=None if mechanism is None else lambda host: _begun(mechanism),
         )  # fmt: skip

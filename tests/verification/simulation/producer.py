@@ -30,7 +30,6 @@ from kafka_sink.kafka.client import GATHER_MS, LOOK_AGAIN_S
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.connections import network_settings
 from kafka_sink.kafka.metadata import TopicSnapshot
-from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.buffer_pool import OUTSIDE, Buffer, BufferPool
@@ -227,13 +226,12 @@ class SimulatedProducer:
         self.lock = TurnTakingLock(rng, turn_rate)
         self.lock.others["writer"] = self._turn_in_between
         self.transport = network.transport(name, self._wake_up)
-        self.metrics = Metrics()
         self.network = WatchedNetworkClient(
-            self.transport, clock_ms=scheduler.clock_ms, rng=rng, metrics=self.metrics,
+            self.transport, clock_ms=scheduler.clock_ms, rng=rng,
             settings=replace(network_settings(config), client_software_version=SOFTWARE_VERSION),
             resolve=network.resolve, config=config,
         )  # fmt: skip
-        core = wire(config, network=self.network, lock=self.lock, metrics=self.metrics, rng=rng)
+        core = wire(config, network=self.network, lock=self.lock, rng=rng)
         self.accumulator, self.metadata, self.sender = core.accumulator, core.metadata, core.sender
         self.pool = WatchedPool(total_bytes=config.buffer_memory, buffer_bytes=config.batch_size)
         self.accumulator.pool = self.pool

@@ -21,7 +21,6 @@ from kafka_sink.kafka.connections import network_settings
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet
 from kafka_sink.kafka.consumer.fetcher import Fetcher, FetchSettings
 from kafka_sink.kafka.metadata import MAX_IDLE_MS, Metadata
-from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config
@@ -64,7 +63,7 @@ class ReadingWorld(ReadWorld):
         given = {"kafka.bootstrap.servers": self._servers, "subscribe": world.TOPIC}
         config = read_config(given_options(given, table=READING)).consumer
         self._client = NetworkClient(
-            self._transport, clock_ms=self._scheduler.clock_ms, rng=rng, metrics=Metrics(),
+            self._transport, clock_ms=self._scheduler.clock_ms, rng=rng,
             settings=replace(
                 network_settings(config), client_software_version=SOFTWARE_VERSION, request_timeout_ms=2_000
             ),

@@ -43,7 +43,6 @@ from kafka_sink.kafka.connections import network_settings
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.consumer.fetcher import FetchSettings
 from kafka_sink.kafka.metadata import NO_EPOCH
-from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.net.transport import Event
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -210,7 +209,7 @@ class StreamingWorld(ReadWorld):
                 self._step()
 
     def connect(
-        self, config: ClientConfig, *, metrics: Metrics, rng: random.Random, cluster_id: str | None = None,
+        self, config: ClientConfig, *, rng: random.Random, cluster_id: str | None = None,
         max_in_flight: int | None = None,
     ) -> NetworkClient:  # fmt: skip
         """As `kafka_sink.kafka.connections.connect`."""
@@ -220,7 +219,7 @@ class StreamingWorld(ReadWorld):
             settings = replace(settings, max_in_flight=max_in_flight)
         return NetworkClient(
             _BlockingTransport(self._network, "stream", self.wait), clock_ms=self._scheduler.clock_ms, rng=rng,
-            settings=settings, metrics=metrics, resolve=self._network.resolve, cluster_id=cluster_id,
+            settings=settings, resolve=self._network.resolve, cluster_id=cluster_id,
         )  # fmt: skip
 
     @contextmanager

@@ -109,18 +109,7 @@ class TestAdopted:
         assert world.client.ready(7, world.now_ms)
         assert len(world.transport.connects) == 1
 
-    def test_what_was_counted_before_stays_under_the_negative_id(self, world: World) -> None:
-        """Each request counts once, so the figures of nodes add up to the producer's."""
-        key = world.open()
-        early = world.send("early")
-        world.client.update_brokers([AT_BOOT])
-        world.poll(Sent(key), Sent(key), Received(key, early + world.send("late", 7)))
-        figures = world.figures
-        assert {node_id: node["request-total"] for node_id, node in figures.nodes.items()} == {-1: 3, 7: 1}
-        for name in ("request-total", "response-total"):
-            assert sum(node[name] for node in figures.nodes.values()) == figures.producer[name]
-
-        # One that is named twice is connected to once.
+    def test_one_that_is_named_twice_is_connected_to_once(self) -> None:
         world = World(bootstrap_servers=(("boot", 9092), ("boot", 9092)))
         assert world.client.least_loaded_node(world.now_ms) is None
         refuse(world)

@@ -14,7 +14,6 @@ from unittest.mock import patch
 
 import pytest
 
-from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.selector import IOV_MAX, RECEIVE_CHUNK_BYTES, Selector
 from kafka_sink.kafka.net.transport import Address, Connected, Disconnected, Event, Received, Sent
 
@@ -23,7 +22,7 @@ DEADLINE_S = 20
 
 @pytest.fixture
 def selector() -> Iterator[Selector]:
-    made = Selector(metrics=Metrics())
+    made = Selector()
     yield made
     made.close_all()
 
@@ -92,7 +91,7 @@ def has_ended(events: list[Event]) -> bool:
 
 class TestConnect:
     def test_sockets_are_set_up(self, listener: socket.socket) -> None:
-        selector = Selector(metrics=Metrics(), send_buffer_bytes=100_000, receive_buffer_bytes=50_000)
+        selector = Selector(send_buffer_bytes=100_000, receive_buffer_bytes=50_000)
         sock = connect(selector, address_of(listener))
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
@@ -101,7 +100,7 @@ class TestConnect:
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in (50_000, 100_000)
         selector.close_all()
         # Where nothing is said, buffers are the system's.
-        selector = Selector(metrics=Metrics())
+        selector = Selector()
         assert connect(selector, address_of(listener)).given == {socket.TCP_NODELAY, socket.SO_KEEPALIVE}
         selector.close_all()
 
@@ -301,45 +300,6 @@ class TestClose:
         selector.close_all()
         selector.wakeup()
         assert [peer.recv(1) for peer in peers] == [b"", b""]
-
-
-class TestMetrics:
-    def test_connections_and_bytes(self, listener: socket.socket) -> None:
-        metrics = Metrics()
-        selector = Selector(metrics=metrics)
-        start = metrics.begin_task(0)
-        peers = [connected(selector, listener, key) for key in (1, 2)]
-        selector.connect(3, address_of(listener))
-        assert metrics.snapshot(1).since(start).producer["connection-count"] == 3
-        poll_until(selector, lambda events: Connected(3) in events)
-        selector.send(1, [b"a request", b"in two"])
-        selector.send(1, [b"and another"])
-        poll_until(selector, lambda events: events.count(Sent(1)) == 2)
-        peers[0].sendall(b"an answer")
-        poll_until(selector, lambda events: received(events) == b"an answer")
-        peers[1].close()
-        poll_until(selector, has_ended)
-        selector.close(3)
-        figures = metrics.snapshot(1).since(start).producer
-        assert (figures["outgoing-byte-total"], figures["incoming-byte-total"]) == (26, 9)
-        names = ("connection-count", "connection-creation-total", "connection-close-total", "network-io-total")
-        assert [figures[name] for name in names] == [1, 3, 2, 2]
-        selector.close_all()
-        assert metrics.snapshot(1).since(start).producer["connection-count"] == 0
-
-    def test_time_waited_and_time_worked(self) -> None:
-        metrics = Metrics()
-        selector = Selector(metrics=metrics)
-        start = metrics.begin_task(0)
-        began_ns = time.monotonic_ns()
-        for _ in range(2):
-            selector.poll(30)
-        elapsed_ns = time.monotonic_ns() - began_ns
-        figures = metrics.snapshot(1).since(start).producer
-        selector.close_all()
-        assert figures["select-total"] == 2
-        assert figures["io-wait-time-ns-avg"] > 25_000_000
-        assert 0 < figures["io-time-ns-total"] <= elapsed_ns - figures["io-wait-time-ns-total"]
 
 
 class TestWakeup:

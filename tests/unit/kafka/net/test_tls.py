@@ -25,7 +25,6 @@ from cryptography.hazmat.primitives.serialization import (
 from certificates import Authority, Identity
 from fuzz.java_stores import jks_file, protected_key
 from kafka_sink.errors import InvalidOption
-from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.selector import Selector
 from kafka_sink.kafka.net.tls import Contexts, TlsSettings, client_context, explain
 from kafka_sink.kafka.net.transport import Address, Connected, Disconnected, Event, Received, Sent
@@ -88,7 +87,7 @@ def talk(selector: Selector, server: Port, host: str = "localhost") -> list[Even
 
 
 def events_of(server: Port, settings: TlsSettings = TRUSTING, *, host: str = "localhost") -> list[Event]:
-    selector = Selector(metrics=Metrics(), tls=Contexts(settings))
+    selector = Selector(tls=Contexts(settings))
     try:
         return talk(selector, server, host)
     finally:
@@ -108,7 +107,7 @@ def dialling() -> Iterator[Callable[[Port, TlsSettings], Event]]:
 
     def dial(server: Port, settings: TlsSettings) -> Event:
         if not selectors:
-            selectors.append(Selector(metrics=Metrics(), tls=Contexts(settings)))
+            selectors.append(Selector(tls=Contexts(settings)))
         return talk(selectors[0], server)[-1]
 
     yield dial
@@ -232,7 +231,7 @@ def test_more_than_the_socket_takes_at_once() -> None:
             got.extend(sock.recv(1 << 16))
         sock.sendall(b"thanks" * 20_000)
 
-    selector = Selector(metrics=Metrics(), tls=Contexts(TRUSTING))
+    selector = Selector(tls=Contexts(TRUSTING))
     events: list[Event] = []
 
     def poll_until(enough: Callable[[], bool]) -> None:
