@@ -91,7 +91,6 @@ class Producer:
         try:
             core = wire(config, network=self._network, lock=self._changed, rng=rng)
             self._accumulator, self._metadata, self._sender = core.accumulator, core.metadata, core.sender
-            self._in_transaction = False
             # Between writes the memory may be released.
             self._is_writing = False
             self._thread = threading.Thread(target=self._run, name=f"pykafka-sender-{config.client_id}", daemon=True)
@@ -165,10 +164,7 @@ class Producer:
         warn_of_loss(KERNEL)
         self._is_writing = True
         with self._changed:
-            self._sender.begin_write(monotonic_ms())
-            if transaction is not None:
-                self._sender.begin_transaction(transaction)
-                self._in_transaction = True
+            self._sender.begin_write(monotonic_ms(), transaction)
         return Write(
             self,
             topic=topic,
@@ -433,9 +429,7 @@ class Producer:
         """End the write. Until the next write the producer requests nothing from the cluster."""
         with self._changed:
             self._metadata.want_nothing()
-            if self._in_transaction:
-                self._sender.end_transaction()
-        self._in_transaction = False
+            self._sender.end_write()
         self.used_at_ms = monotonic_ms()
         self._is_writing = False
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+T = TypeVar("T")
+
 
 def monotonic_ms() -> int:
     """Return ms for durations and deadlines. Never goes back, and is not a date."""
@@ -22,18 +24,9 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-# --- calls with a deadline --------------------------------------------------------------------------------------------
-# Runs a call that may block forever in its own thread, so that the caller can stop waiting.
-#
-# A socket's timeout limits one `recv` only, so a peer that sends a byte at a time never exceeds it. A name lookup has
-# no timeout at all. A call that exceeds its time continues in its thread. No code waits for it, not even the end of the
-# interpreter.
-
-T = TypeVar("T")
-
-
 def started(call: Callable[[], T]) -> Future[T]:
-    """Begin `call`. The future holds its result or exception."""
+    """Begin `call`, which may block forever, in a thread of its own. The future holds its result or exception. No code
+    waits for the thread, not even the end of the interpreter."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -47,7 +40,11 @@ def started(call: Callable[[], T]) -> Future[T]:
 
 
 def within(seconds: float, call: Callable[[], T]) -> T:
-    """Return the result of `call`, or raise its exception. Raises TimeoutError if it takes longer than `seconds`."""
+    """Return the result of `call`, or raise its exception. Raises TimeoutError if it takes longer than `seconds`.
+
+    A socket's timeout limits one `recv` only, so a peer that sends a byte at a time never exceeds it. A name lookup has
+    no timeout at all.
+    """
     future = started(call)
     try:
         return future.result(max(0.0, seconds))

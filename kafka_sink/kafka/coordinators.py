@@ -14,9 +14,10 @@ Non-obvious:
 
 * Requests to one coordinator are pipelined, as many as the network takes. Asks are independent: if one ask must be done
   before another, the caller waits for it.
-* Requests that only read, or that delete groups, are combined into one request. Each ask gets its own part of the
-  response and is retried separately. A broker that takes one key a request (FindCoordinator before version 4,
-  OffsetFetch before 8) gets one request for each.
+* Requests that only read, or that delete groups, are combined into one request: a broker answers the requests of a
+  connection one after the other, and each takes 0.5 ms or more. Each ask gets its own part of the response and is
+  retried separately. A broker that takes one key a request (FindCoordinator before version 4, OffsetFetch before 8)
+  gets one request for each.
 * A commit has thousands of asks open at once, so a turn visits only those that can go now. Each other ask waits for its
   coordinator, for room at its node, for the end of its backoff, or for its answer.
 * After a deadline passes, the caller does not know if the request was carried out. Time in which a broker throttles
@@ -65,9 +66,6 @@ from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
 from kafka_sink.kafka.waits import backoff_ms, without_throttles
 
 # --- combined requests ------------------------------------------------------------------------------------------------
-# Requests that only read, or that delete groups, combined into one request for many keys, and its response in parts.
-#
-# A broker answers the requests of a connection one after the other, and each takes 0.5 ms or more.
 
 # The most requests in one. A response of this size is far below the limit of the message reader.
 READS_TOGETHER = 200
@@ -119,7 +117,7 @@ def parts(requests: Iterable[Any], response: Any) -> list[Response | None]:
     return found
 
 
-# --- coordinators -----------------------------------------------------------------------------------------------------
+# --- what a response asks for -----------------------------------------------------------------------------------------
 
 # While markers are written: 40 quick retries, about 60 ms in all. Then the usual backoff begins.
 QUICK_TRIES = 40
@@ -139,7 +137,6 @@ class Next(IntEnum):
     """Find the coordinator again, and retry there after a backoff."""
 
 
-# Requests to coordinators: retry soon.
 _MARKERS_BEING_WRITTEN = frozenset({
     ErrorCode.CONCURRENT_TRANSACTIONS,
     # A transaction on the offset is open, or its markers are being written (KIP-447).
@@ -186,6 +183,9 @@ def _error_codes(response: Any) -> Iterable[int]:
         case _:
             parts = (response,)
     return (part.error_code for part in parts)
+
+
+# --- asks and coordinators --------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -250,15 +250,12 @@ class _Times:
             yield heappop(self._heap)[2]
 
 
-class _Finding:
-    """The token of a FindCoordinator request."""
-
-
-_FINDING = _Finding()
+# The token of a FindCoordinator request.
+_FINDING = object()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Reads:
+class _Combined:
     """The token of a request that combines several asks."""
 
     asks: tuple[Ask, ...]
@@ -368,7 +365,7 @@ class Coordinators:
         for start in range(0, len(asks), size):
             if not self._network.ready(node_id, now_ms):
                 return asks[start:]
-            some = _Reads(tuple(asks[start : start + size]))
+            some = _Combined(tuple(asks[start : start + size]))
             for ask in some.asks:
                 ask.is_due = False
             self._network.send(node_id, together([ask.request for ask in some.asks]), now_ms, some)
@@ -402,7 +399,7 @@ class Coordinators:
         """Process one response of a poll. Return True if its request came from this module."""
         if isinstance(answer.token, Ask):
             self._on_answer(answer.token, answer, answer.response, None, now_ms)
-        elif isinstance(answer.token, _Reads):
+        elif isinstance(answer.token, _Combined):
             # One time for all parts of a response: reads that are refused together go again together.
             asks, soon_ms = answer.token.asks, self._soon_ms(now_ms)
             for ask, part in zip(asks, parts([ask.request for ask in asks], answer.response), strict=True):

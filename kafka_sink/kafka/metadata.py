@@ -20,13 +20,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest, MetadataResponse, TopicMetadata
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import ids_differ
 from kafka_sink.kafka.waits import backoff_ms
 
 NO_LEADER = -1
 NO_EPOCH = -1
-NO_ERROR = 0
-UNKNOWN_TOPIC_OR_PARTITION = 3
 # Java's default of metadata.max.idle.ms.
 MAX_IDLE_MS = 300_000
 # Every broker knows a new topic within a second. A broker that starts may lag longer.
@@ -232,16 +231,16 @@ class Metadata:
         topics = dict(old.topics)
         errors: dict[str, int] = {}
         for answer in response.topics:
-            if answer.error_code != NO_ERROR:
+            if answer.error_code != ErrorCode.NONE:
                 # Keep the topic's last good state. A broker that lags behind may forget topics for a moment, and a
                 # batch in flight must then not lose its partition and sequence.
                 errors[answer.name] = answer.error_code
                 self._fresh_until_ms.pop(answer.name, None)
-            if answer.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+            if answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 self._absent_since_ms.setdefault(answer.name, now_ms)
             else:
                 self._absent_since_ms.pop(answer.name, None)
-            if answer.error_code == NO_ERROR:
+            if answer.error_code == ErrorCode.NONE:
                 topics[answer.name] = _merge(topics.get(answer.name), answer)
                 self._fresh_until_ms[answer.name] = now_ms + self._max_age_ms
                 self._ever_seen.add(answer.name)
@@ -279,6 +278,7 @@ def _merge(old: TopicSnapshot | None, answer: TopicMetadata) -> TopicSnapshot:
         return new
     if old.topic_id != new.topic_id:
         # Brokers are being upgraded. It may be another topic, so its leaders count. It keeps its id (`ids_differ`).
+        # Brokers are being upgraded. It may be another topic, so its leaders count. It keeps its id.
         return replace(new, topic_id=old.topic_id)
     known = list(zip(old.leaders, old.leader_epochs, strict=True))
     told = list(zip(new.leaders, new.leader_epochs, strict=True))

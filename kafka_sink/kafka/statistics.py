@@ -1,4 +1,4 @@
-"""Statistics of a read and of a write, for code that monitors them."""
+"""Statistics of a read and of a write, for code that monitors them, in addition to what leaders acknowledged."""
 
 from __future__ import annotations
 
@@ -33,13 +33,9 @@ class ReadStatistics:
         )
 
 
-# --- a write ----------------------------------------------------------------------------------------------------------
-# Statistics of a write for code that monitors writes, in addition to what leaders acknowledged.
-
-
 @dataclass(frozen=True, slots=True)
 class WriteStatistics:
-    """The statistics of one successful task attempt.
+    """What happened to the rows that one successful task attempt wrote.
 
     `retried`: by topic, how often records were sent again; a topic without retries is absent.
     `throttled_ms`: how long at least one broker throttled the task.

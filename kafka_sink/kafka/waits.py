@@ -10,8 +10,6 @@
 What has worked once has an outage, which is waited for. What has never worked has more likely a wrong address, so it
 fails early. FIRST_MS leaves time to a broker that is just starting. A client asks alone where Spark plans. Tasks start
 together, and brokers that limit new connections (KIP-612) hang up on some of them, or let them wait.
-
-Pure.
 """
 
 from __future__ import annotations
@@ -100,38 +98,29 @@ class Outage:
         return True
 
 
-# --- backoff ----------------------------------------------------------------------------------------------------------
-# Exponential backoff with jitter (KIP-580, Kafka's org.apache.kafka.common.utils.ExponentialBackoff).
+# --- backoff and throttles --------------------------------------------------------------------------------------------
 
 JITTER = 0.2
-
-
-def backoff_ms(attempts: int, initial_ms: int, max_ms: int, rng: random.Random) -> int:
-    """Return ms to wait after `attempts` (>= 1) failures in a row: initial x 2^(attempts - 1), plus or minus 20 %, at
-    most `max_ms`."""
-    # 2^30 is beyond any sensible ratio of max to initial. Without this limit the power exceeds a float's range.
-    exponential = initial_ms * 2.0 ** min(attempts - 1, 30)
-    return int(min(exponential * rng.uniform(1 - JITTER, 1 + JITTER), max_ms))
-
-
-# --- throttles --------------------------------------------------------------------------------------------------------
-# How far a throttle of a broker may delay (KIP-219).
-#
-# A throttle is a number in an answer, of up to 24.8 days. A quota delays a request and keeps nothing back, so the time
-# in which brokers throttle does not count as waiting. But a peer must not be able to stop a deadline:
-#
-# * One throttle lasts for at most `MAX_THROTTLE_MS`.
-# * Throttled time counts for a tenth. So a step lasts for at most ten times its limit, whatever brokers say.
-#
-# Pure.
-
 # A broker delays by what its last window (about 10 s) had too much. An hour is 360 times a quota.
 MAX_THROTTLE_MS = 3_600_000
 # A step lasts for at most so many times its limit.
 THROTTLED_LIMITS = 10
 
 
+def backoff_ms(attempts: int, initial_ms: int, max_ms: int, rng: random.Random) -> int:
+    """Return ms to wait after `attempts` (>= 1) failures in a row: initial x 2^(attempts - 1), plus or minus 20 %, at
+    most `max_ms` (KIP-580, Kafka's ExponentialBackoff)."""
+    # 2^30 is beyond any sensible ratio of max to initial. Without this limit the power exceeds a float's range.
+    exponential = initial_ms * 2.0 ** min(attempts - 1, 30)
+    return int(min(exponential * rng.uniform(1 - JITTER, 1 + JITTER), max_ms))
+
+
 def without_throttles(now_ms: int, throttled_ms: int) -> int:
     """Return the time on a clock that goes at a tenth of its speed while brokers throttle. `throttled_ms`: for how long
-    they have until now."""
+    they have until now.
+
+    A quota delays a request and keeps nothing back (KIP-219), so throttled time hardly counts as waiting. But a
+    throttle is a number in an answer, of up to 24.8 days, and no peer may stop a deadline. So one throttle lasts for at
+    most MAX_THROTTLE_MS, and a step for at most ten times its limit.
+    """
     return now_ms - throttled_ms + throttled_ms // THROTTLED_LIMITS

@@ -1,4 +1,4 @@
-"""Calls: requests to one broker each, and the wait for their answers.
+"""Calls: requests to one broker each, and the wait for their answers. Also finds the leaders to call.
 
 A `Driver` sends them and takes the answers; see `driver.py` for its thread. Time in which a broker throttles is not
 counted: deadlines use a clock that pauses meanwhile (`clock_ms`).
@@ -34,7 +34,6 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.waits import Outage, backoff_ms, limit_text, time_of_day, without_throttles
 
 log = logging.getLogger("kafka_sink")
-
 
 # How long the metadata of topics is used from the cache.
 TOPICS_FRESH_MS = 1_000
@@ -130,18 +129,17 @@ class Caller:
                 raise self.unreachable()
         now_ms = self._driver.now_ms()
         for topic in response.topics:
-            is_whole = not topic.error_code and all(each.leader_id >= 0 for each in topic.partitions)
-            if is_whole:
+            if not topic.error_code and all(each.leader_id >= 0 for each in topic.partitions):
                 self._topics[topic.name] = now_ms, topic
             else:
                 self.forget(topic.name)
         return response
 
-    def said_of(self, names: Sequence[str]) -> Sequence[TopicMetadata] | None:
+    def cached(self, names: Sequence[str]) -> Sequence[TopicMetadata] | None:
         """Return the cached metadata of these topics, or None unless all of them are cached and fresh."""
         since_ms = self._driver.now_ms() - TOPICS_FRESH_MS
-        said = [found[1] for name in names if (found := self._topics.get(name)) is not None and found[0] > since_ms]
-        return said if len(said) == len(names) else None
+        fresh = [found[1] for name in names if (found := self._topics.get(name)) is not None and found[0] > since_ms]
+        return fresh if len(fresh) == len(names) else None
 
     def forget(self, topic: str) -> None:
         """Remove the topic from the cache, because its metadata was wrong."""
@@ -180,13 +178,12 @@ class Caller:
 
     def unreachable(self, first_waited_ms: int | None = None) -> KafkaSinkError:
         """`first_waited_ms`: for how long the client has waited for the first answer of all, if it gives up early."""
-        is_first = first_waited_ms is not None
         return BrokersUnreachable(
             bootstrap_servers=self._config.bootstrap_servers_text,
-            waited_ms=first_waited_ms if first_waited_ms is not None else self.limit_ms,
+            waited_ms=self.limit_ms if first_waited_ms is None else first_waited_ms,
             timeout_option=self._config.api_timeout_option,
             last_error=self.network.last_error,
-            is_first=is_first,
+            is_first=first_waited_ms is not None,
         )
 
     # --- waiting ------------------------------------------------------------------------------------------------------
@@ -348,7 +345,6 @@ class _Calls:
 
 
 # --- leaders ----------------------------------------------------------------------------------------------------------
-# Finds the leader of each partition, and reads the answers of leaders by partition.
 
 Partitions = tuple[TopicPartition, ...]
 

@@ -13,7 +13,7 @@ again, unchanged, to the broker that is the right one by then. Time in which a b
 
 A shell: it has a clock, and no thread. Its connections are its own, and the calling thread drives them. Or they are a
 producer's (`Producer.admin`), and the producer's Sender thread drives them (`driver.py`). The decisions are elsewhere:
-`producer.coordinators` (which answers are definite, which broker to ask), `commit.two_phase` (what to ask).
+`kafka.coordinators` (which answers are definite, which broker to ask), `commit.two_phase` (what to ask).
 
 Non-obvious:
 
@@ -43,7 +43,7 @@ from kafka_sink.errors import (
     TopicAuthorizationFailed,
     TopicNotFound,
 )
-from kafka_sink.kafka.admin.calls import Call, Caller, Partitions, absent, by_leader, named, of_partitions
+from kafka_sink.kafka.admin.calls import Call, Caller, Partitions, absent, by_leader, leaders_of, named, of_partitions
 from kafka_sink.kafka.admin.driver import Driver, OwnConnections
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import ClientConfig
@@ -207,7 +207,7 @@ class AdminClient:
         tries = 0
         while missing:
             names = tuple(dict.fromkeys(topic for topic, _ in missing))
-            known, asked_ms = self.caller.said_of(names), self.caller.now_ms()
+            known, asked_ms = self.caller.cached(names), self.caller.now_ms()
             topics = self.caller.metadata(names, deadline_ms).topics if known is None else known
             since_ms = {each: since_ms.get(each, self.caller.now_ms()) for each in absent(missing, topics)}
             gone = [each for each in missing if asked_ms - since_ms.get(each, asked_ms) >= ABSENT_PATIENCE_MS]
@@ -256,11 +256,7 @@ class AdminClient:
                 raise TopicNotFound(topic=name, waited_ms=0)
             if of[name].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 raise TopicAuthorizationFailed(topic=name)
-        leaders = {
-            TopicPartition(name, each.partition): each.leader_id
-            for name, topic in of.items()
-            for each in topic.partitions
-        }
+        leaders = leaders_of(of.values())
         led = sorted(partition for partition, leader_id in leaders.items() if leader_id >= 0)
         return tuple(led), tuple(sorted(leaders.keys() - set(led)))
 
@@ -268,8 +264,8 @@ class AdminClient:
         """Return the metadata of topics by name (None: of every topic that the principal may describe). Raises
         BrokersUnreachable."""
         deadline_ms = self.caller.deadline_ms()
-        said = None if names is None else self.caller.said_of(names)
-        answer = said or self.caller.metadata(names, deadline_ms).topics
+        cached = None if names is None else self.caller.cached(names)
+        answer = cached or self.caller.metadata(names, deadline_ms).topics
         is_unknown = any(each.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in answer)
         # A broker that has just started may know no topic yet.
         if is_unknown and self.caller.pause(1, deadline_ms):
@@ -347,10 +343,10 @@ class AdminClient:
         while missing:
             answer = self.caller.ask_any(TopicConfigsRequest(missing, names), deadline_ms)
             assert isinstance(answer, TopicConfigsResponse)
-            for told in answer.topics:
+            for topic in answer.topics:
                 # A broker may not know a topic yet that was just created through another.
-                if _is_final(told.error_code):
-                    found[told.topic] = told.values
+                if _is_final(topic.error_code):
+                    found[topic.topic] = topic.values
             missing = tuple(topic for topic in missing if topic not in found)
             tries += 1
             if missing and not self.caller.pause(tries, deadline_ms):

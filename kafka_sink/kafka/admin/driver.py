@@ -1,7 +1,7 @@
 """What sends the requests of an admin client and takes their answers: a thread that drives a network.
 
     OwnConnections   the thread that asks, over connections of its own
-    Guest            a producer's Sender thread, over the producer's connections (`guest.py`)
+    Guest            a producer's Sender thread, over the producer's connections
 
 Source: Kafka's KafkaAdminClient (AdminClientRunnable).
 """
@@ -85,21 +85,6 @@ class OwnConnections:
 
 
 # --- over the connections of a producer -------------------------------------------------------------------------------
-# An admin client's requests over the connections of a producer, whose Sender thread alone uses the network.
-#
-#     the thread that asks             the Sender thread, in each turn
-#     drive(work)  ── wakes it ──>     run_once ─> work.run_once ─> network.send
-#        waits                         network.poll
-#        returns   <── notifies ──     take ─> work.handle ─> is the work done?
-#
-# Non-obvious:
-#
-# * Work belongs to one thread at a time: to the Sender thread from `drive` until the work is done or withdrawn. Answers
-#   that come at another time wait for the next work.
-# * The asking thread's wait ends when the work is done, when the Sender thread ends, or when its time is over.
-# * An exception of the work reaches the thread that asks. The Sender thread goes on.
-# * The guest has a lock of its own. No thread takes another lock of the producer while it holds this one, or the other
-#   way round, so no order of locks is needed.
 
 
 class SharedNetwork(AdminNetwork, Protocol):
@@ -108,7 +93,20 @@ class SharedNetwork(AdminNetwork, Protocol):
 
 
 class Guest:
-    """A `Driver`. One thread at a time asks; another one drives the network."""
+    """A `Driver` over the connections of a producer, whose Sender thread alone uses the network.
+
+        the thread that asks             the Sender thread, in each turn
+        drive(work)  ── wakes it ──>     run_once ─> work.run_once ─> network.send
+           waits                         network.poll
+           returns   <── notifies ──     take ─> work.handle ─> is the work done?
+
+    Work belongs to one thread at a time: to the Sender thread from `drive` until the work is done or withdrawn. Answers
+    that come at another time wait for the next work. An exception of the work reaches the thread that asks, and the
+    Sender thread continues.
+
+    No thread takes another lock of the producer while it holds the guest's lock, or the other way round. So no order of
+    locks is needed.
+    """
 
     def __init__(self, network: SharedNetwork, clock_ms: Callable[[], int]) -> None:
         """`clock_ms`: the Sender thread's."""
@@ -160,7 +158,7 @@ class Guest:
         if self._work is None:
             return LONGEST_POLL_MS
         with self._turn:
-            return self._go_on(now_ms, sends=True)
+            return self._work_once(now_ms, sends=True)
 
     def take(self, answers: list[ClientResponse], now_ms: int) -> list[ClientResponse]:
         """Process the answers to the guest's requests. Return the others."""
@@ -169,7 +167,7 @@ class Guest:
             return answers
         with self._turn:
             self._answers += own
-            self._go_on(now_ms, sends=False)
+            self._work_once(now_ms, sends=False)
         return [answer for answer in answers if not isinstance(answer.token, _Token)]
 
     @property
@@ -183,7 +181,7 @@ class Guest:
             self._has_ended, self._failure = True, failure
             self._turn.notify_all()
 
-    def _go_on(self, now_ms: int, *, sends: bool) -> int:
+    def _work_once(self, now_ms: int, *, sends: bool) -> int:
         work, wait_ms = self._work, LONGEST_POLL_MS
         if work is None:
             return wait_ms

@@ -1,4 +1,7 @@
-"""Finds offsets of partitions by time, and where partitions begin and end."""
+"""Finds offsets of partitions by time, where partitions and leader epochs end, and the batch at an offset.
+
+A stream asks for log ends before each micro-batch (`log_ends`).
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kafka_sink.errors import FetchRefused, TopicAuthorizationFailed, TopicToReadMissing
-from kafka_sink.kafka.admin.calls import Call, Partitions, by_leader, of_partitions
+from kafka_sink.kafka.admin.calls import Call, Partitions, by_leader, leaders_of, of_partitions
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.consumer.fetch_policy import Action, on_read_error
+from kafka_sink.kafka.metadata import NO_LEADER
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
 from kafka_sink.kafka.protocol.apis.offsets import (
@@ -24,6 +28,7 @@ from kafka_sink.kafka.protocol.apis.offsets import (
     OffsetForLeaderEpochResponse,
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.requests import Request, Response
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.records.record_batch import HEADER_BYTES, MAGIC
 
@@ -80,13 +85,7 @@ def is_final(code: int) -> bool:
     return on_read_error(code) not in (Action.RETRY, Action.REFRESH_AND_RETRY)
 
 
-# --- log ends, again and again ----------------------------------------------------------------------------------------
-# Finds where logs end, again and again, in one round trip to each broker.
-#
-# A stream asks before each micro-batch. The leaders of the time before are asked at once, beside the request for the
-# metadata of the topics. Only partitions that are new, or whose leader has moved, take a second round trip.
-#
-# Source: org.apache.spark.sql.kafka010.KafkaOffsetReaderAdmin.fetchLatestOffsets, which takes two.
+# --- of a stream ------------------------------------------------------------------------------------------------------
 
 Topics = Mapping[str, TopicMetadata]
 
@@ -108,6 +107,9 @@ def log_ends(
     expected: Collection[str] = (),
 ) -> Logs:
     """Return the topics of these names (None: all that the principal may describe), and where `partitions_of` them end.
+
+    The leaders of the `earlier` answer are asked at once, beside the request for the metadata of the topics. Only
+    partitions that are new, or whose leader has moved, take a second round trip.
 
     `earlier`: the last answer. `expected`: topics that are asked for by name if the list of all lacks them. A list
     leaves out a topic that the principal may not describe, an answer by name tells it from one that is gone.
@@ -146,29 +148,37 @@ def _is_same(name: str, earlier: Topics, now: Topics) -> bool:
 def epoch_ends(
     client: AdminClient, logs: Logs, epochs: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, OffsetForLeaderEpochResponse | None]:
-    """Return where a leader epoch ends in the log of the leader of now, None if brokers lack the request: for the
+    """Return where a leader epoch ends in the log of the current leader, None if brokers lack the request: for the
     partitions whose leader answers. Raises BrokersUnreachable."""
     deadline_ms = client.caller.deadline_ms()
     if epochs and not client.caller.takes(OffsetForLeaderEpochRequest("", 0, -1, -1), deadline_ms):
         return dict.fromkeys(epochs)
-    led, _ = by_leader(epochs, logs.topics.values())
-    leaders = {each: leader for leader, of_leader in led.items() for each in of_leader}
-    calls = {
-        each: Call(leader, OffsetForLeaderEpochRequest(*each, logs.ends[each].leader_epoch, epochs[each]))
-        for each, leader in leaders.items()
-    }
-    client.caller.run(tuple(calls.values()), deadline_ms)
+
+    def request_of(each: TopicPartition) -> OffsetForLeaderEpochRequest:
+        return OffsetForLeaderEpochRequest(*each, logs.ends[each].leader_epoch, epochs[each])
+
     return {
-        each: call.response
-        for each, call in calls.items()
-        if isinstance(call.response, OffsetForLeaderEpochResponse) and call.response.error_code == ErrorCode.NONE
+        each: answer
+        for each, answer in _ask_once(client, logs, epochs, request_of, deadline_ms).items()
+        if isinstance(answer, OffsetForLeaderEpochResponse) and answer.error_code == ErrorCode.NONE
     }
+
+
+def _ask_once(
+    client: AdminClient,
+    logs: Logs,
+    partitions: Iterable[TopicPartition],
+    request_of: Callable[[TopicPartition], Request],
+    deadline_ms: int,
+) -> dict[TopicPartition, Response | None]:
+    """Send a request for each partition that has a leader. Return the answers, None where the leader is down."""
+    leaders = leaders_of(logs.topics.values())
+    calls = {each: Call(leaders[each], request_of(each)) for each in partitions if leaders.get(each, NO_LEADER) >= 0}
+    client.caller.run(tuple(calls.values()), deadline_ms)
+    return {each: call.response for each, call in calls.items()}
 
 
 # --- the batch at an offset -------------------------------------------------------------------------------------------
-# Fetches the batch that has an offset, from the leader: to see if it is the one that was there before.
-#
-# Source: DefaultRecordBatch; RecordBatch of what LogCleaner keeps: offsets, producer, sequence.
 
 # crc, attributes, last offset delta, base timestamp, max timestamp, producer id, epoch, sequence, count
 _FIELDS = struct.Struct(">IhiqqqhiI")
@@ -178,7 +188,7 @@ _DELETE_HORIZON_BIT = 0x40
 
 
 class StoredBatch(NamedTuple):
-    """The header of a batch in a log."""
+    """The header of a batch in a log (DefaultRecordBatch)."""
 
     base_offset: int
     last_offset: int
@@ -204,35 +214,30 @@ class StoredBatch(NamedTuple):
 def stored_batches(
     client: AdminClient, logs: Logs, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, StoredBatch]:
-    """Return the first batch that ends at the offset or later, for those partitions whose leader tells at once. A
-    request for each. Raises BrokersUnreachable."""
-    deadline_ms = client.caller.deadline_ms()
-    led, _ = by_leader(offsets, logs.topics.values())
-    leaders = {each: leader for leader, of_leader in led.items() for each in of_leader}
-    calls = {each: Call(leader, _request(each, offsets[each], logs)) for each, leader in leaders.items()}
-    client.caller.run(tuple(calls.values()), deadline_ms)
-    found = {}
-    for each, call in calls.items():
-        if isinstance(call.response, FetchResponse) and call.response.error_code == ErrorCode.NONE:
-            batch = _stored_batch(call.response.records)
-            if batch is not None:
-                found[each] = batch
-    return found
+    """Return the first batch that ends at the offset or later, for those partitions whose leader answers at once: to
+    see if it is the batch that was there before. Raises BrokersUnreachable."""
 
+    def request_of(each: TopicPartition) -> FetchRequest:
+        return FetchRequest(
+            topic=each.topic,
+            topic_id=logs.topics[each.topic].topic_id,
+            partition=each.partition,
+            offset=offsets[each],
+            leader_epoch=logs.ends[each].leader_epoch,
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            # The first batch comes whole (KIP-74).
+            max_bytes=1,
+            min_bytes=1,
+            max_wait_ms=0,
+        )
 
-def _request(partition: TopicPartition, offset: int, logs: Logs) -> FetchRequest:
-    return FetchRequest(
-        topic=partition.topic,
-        topic_id=logs.topics[partition.topic].topic_id,
-        partition=partition.partition,
-        offset=offset,
-        leader_epoch=logs.ends[partition].leader_epoch,
-        isolation_level=IsolationLevel.READ_UNCOMMITTED,
-        # The first batch comes whole (KIP-74).
-        max_bytes=1,
-        min_bytes=1,
-        max_wait_ms=0,
-    )
+    answers = _ask_once(client, logs, offsets, request_of, client.caller.deadline_ms())
+    return {
+        each: batch
+        for each, answer in answers.items()
+        if isinstance(answer, FetchResponse) and answer.error_code == ErrorCode.NONE
+        if (batch := _stored_batch(answer.records)) is not None
+    }
 
 
 def _stored_batch(records: memoryview) -> StoredBatch | None:

@@ -13,17 +13,13 @@ from kafka_sink.kafka.protocol.apis.topics import CreateTopicsRequest, CreateTop
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
 
 
-def partition_count(client: AdminClient, topic: str) -> int:
-    """Return the number of partitions of `topic`.
+def partition_count(client: AdminClient, name: str) -> int:
+    """Return the number of partitions of the topic.
 
     Raises BrokersUnreachable or TopicNotFound after `max.block.ms`, TopicAuthorizationFailed, or TopicNameInvalid.
     Brokers that create requested topics automatically also create this one, as they do for a write.
     """
-    return len(_await(client, topic).partitions)
-
-
-def _await(client: AdminClient, name: str) -> TopicMetadata:
-    """Wait for a topic as a producer does (`Producer.await_topics`)."""
+    # It waits for the topic as a producer does (`Producer.await_topics`).
     caller = client.caller
     started_ms, deadline_ms, tries = caller.clock_ms(), caller.deadline_ms(), 0
     absent_since_ms: int | None = None
@@ -34,7 +30,7 @@ def _await(client: AdminClient, name: str) -> TopicMetadata:
         if topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
             raise TopicNameInvalid(topic=name)
         if topic.partitions and not topic.error_code:
-            return topic
+            return len(topic.partitions)
         now_ms = caller.clock_ms()
         is_absent = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if not is_absent:

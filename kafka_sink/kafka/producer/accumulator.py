@@ -7,7 +7,7 @@ A checked-out batch belongs to its writer: `drain` skips its partition until che
 has nothing checked out, so it blocks no other thread. Rows that did not fit stay in its RoutedRows.
 
 There may be thousands of partitions, so no Arrow batch may cost a look at each of them. Open batches are therefore
-columns (filling.py). The Sender thread looks only at partitions with a full batch, a second batch, a retry, or a batch
+columns (`Filling`). The Sender thread looks only at partitions with a full batch, a second batch, a retry, or a batch
 that has lingered long enough. These partitions take turns: a drained partition goes to the end.
 
 The Sender thread takes the interpreter lock from the writer, so it is woken only for what it has not seen: a newly

@@ -1,7 +1,8 @@
 """The results of the rows of one write. They are the proof in the task's commit message.
 
 The accumulator adds a batch to the count when it opens the batch. The Sender removes it with the leader's answer. A
-write is delivered when no batch is pending and none has failed.
+write is delivered when no batch is pending and none has failed. If a receipt file is configured (option receiptsPath),
+the write also keeps a run for each batch: where it was written, in packed form.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import struct
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,16 +19,10 @@ import numpy.typing as npt
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
-# --- runs for a receipt -----------------------------------------------------------------------------------------------
-# The runs of one write for a receipt file (option receiptsPath): where each record batch was written, in packed form.
-#
-# A run is one acknowledged record batch: `record_count` records from `base_offset` on, without a gap. Its checksum is
-# the CRC-32C of its records section before compression. If the records are read back and encoded again, the checksum is
-# equal if and only if the records are equal, with their places and times. The times are differences to
-# `base_timestamp`, which readers do not get, so it is kept too.
-#
-# Runs are kept only if a receipt file is configured. A run takes RUN.itemsize bytes, in the write and in the task's
-# commit message, for a record batch of up to 1 MiB of rows.
+if TYPE_CHECKING:
+    from kafka_sink.kafka.producer.producer_batch import ProducerBatch
+
+# --- runs -------------------------------------------------------------------------------------------------------------
 
 NO_OFFSET = -1
 """The leader has the batch but gave no offset: the answer "written before", or acks=0."""
@@ -43,21 +38,13 @@ RUN = np.dtype(
         ("retries", "<i4"),
     ]
 )
+"""One acknowledged record batch: `record_count` records from `base_offset` on, without a gap.
+
+`checksum` is the CRC-32C of its records section before compression. If the records are read back and encoded again, it
+is equal if and only if the records are equal, with their places and times. The times are differences to
+`base_timestamp`, which readers do not get, so it is kept too.
+"""
 _RUN = struct.Struct("<iiqqiIi")
-
-
-class AcknowledgedBatch(Protocol):
-    """The fields of a batch that a run keeps. `size_bytes`: on the wire. `checksum`: CRC-32C of the records before
-    compression; None if no runs are kept. `attempts`: how often the batch was sent."""
-
-    topic_partition: TopicPartition
-    record_count: int
-    base_timestamp: int
-    checksum: int | None
-    attempts: int
-
-    @property
-    def size_bytes(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +67,7 @@ class Runs:
         self._places: dict[TopicPartition, int] = {}
         self._data = bytearray()
 
-    def acknowledged(self, batch: AcknowledgedBatch, base_offset: int | None) -> None:
+    def acknowledged(self, batch: ProducerBatch, base_offset: int | None) -> None:
         assert batch.checksum is not None, "a batch whose write keeps runs is summed when it is closed"
         self._data += _RUN.pack(
             self._places.setdefault(batch.topic_partition, len(self._places)),
@@ -188,7 +175,7 @@ class Acknowledgements:
         assert self.refused is not None
         self.refused.extend(refused)
 
-    def acknowledged(self, batch: AcknowledgedBatch, base_offset: int | None) -> None:
+    def acknowledged(self, batch: ProducerBatch, base_offset: int | None) -> None:
         """Count `batch`, written at `base_offset`. None if the leader does not know the offset, or does not answer."""
         self.pending_batches -= 1
         here = batch.topic_partition

@@ -35,8 +35,7 @@ class BadRowLimits:
 @dataclass(frozen=True, slots=True)
 class BadRowPolicy:
     """What to do with bad rows if they do not end the write: send them to `dead_letter_topic`, or drop them if it is
-    None.
-    `rules` asks the cluster for the rules of topics, and returns the rules of each."""
+    None. `rules` asks the cluster for the rules of topics, and returns the rules of each."""
 
     dead_letter_topic: str | None
     limits: BadRowLimits
@@ -126,9 +125,7 @@ class BadRowTally:
         self._counts.update({reason.name: int(counts[reason]) for reason in Reason if counts[reason]})
         room = FIRST_ROWS - len(self._first_rows)
         self._first_rows += [(self._policy.origin.slot, number) for number in numbers[:room].tolist()]
-        so_far = BadRowLimits(max_rows=self._policy.limits.max_rows)
-        rows = int(numbers[-1]) + 1
-        check_limits(self._receipt(so_far), rows, rows_are_written=False)
+        self._check_count(int(numbers[-1]) + 1)
 
     def add_refused(self, count: int, rows: int) -> None:
         """Count rows that leaders refused. Their row numbers in the task are unknown. `rows`: rows delivered so far.
@@ -138,6 +135,9 @@ class BadRowTally:
         from kafka_sink.records.bad_rows import Reason
 
         self._counts[Reason.RefusedByLeader.name] += count
+        self._check_count(rows)
+
+    def _check_count(self, rows: int) -> None:
         so_far = BadRowLimits(max_rows=self._policy.limits.max_rows)
         check_limits(self._receipt(so_far), rows, rows_are_written=False)
 

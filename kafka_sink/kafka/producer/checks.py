@@ -71,15 +71,13 @@ class TopicCheck:
                 )
 
 
-# --- is it still connected? -------------------------------------------------------------------------------------------
-# Checks if a kept producer is still connected: one question to any broker, over an existing connection.
-#
-# If a host vanished silently, connections to it still look open. Only an answer proves that a connection is open. A
-# question without an answer is not repeated, because the next connection may lead to a host that took over the address.
-
-
 class Probe:
-    """Guarded by the accumulator's lock. `is_answered` is True only if a broker answered."""
+    """Is a kept producer still connected? One question to any broker, over an existing connection. Guarded by the
+    accumulator's lock. `is_answered` is True only if a broker answered.
+
+    If a host vanished silently, connections to it still look open. A question without an answer is not repeated,
+    because the next connection may lead to a host that took over the address.
+    """
 
     def __init__(self) -> None:
         self.request = MetadataRequest((), allow_auto_topic_creation=False)

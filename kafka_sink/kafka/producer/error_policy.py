@@ -3,7 +3,7 @@
 `error_codes` lists which codes are retriable and which mean stale metadata. This module has the exceptions of Produce
 and InitProducerId. An unknown code is never retried, because the client does not know what it requires.
 
-Source: kafka-facts of this project's experiments, and Kafka's Sender.completeBatch.
+Source: experiments of this project, and Kafka's Sender.completeBatch.
 """
 
 from __future__ import annotations
@@ -70,10 +70,12 @@ _BAD_ROWS = (
     "before they are sent."
 )
 
+# The ACL whose absence causes the code.
 ACLS: dict[int, str] = {
     _E.TOPIC_AUTHORIZATION_FAILED: "TOPIC WRITE on this topic",
     _E.CLUSTER_AUTHORIZATION_FAILED: "CLUSTER IDEMPOTENT_WRITE",
 }
+# What a user can do about a batch that was refused with the code.
 ADVICE: dict[int, str] = {
     _E.RECORD_LIST_TOO_LARGE: "The topic's segment.bytes is below kafka.batch.size: lower the option.",
     _E.TOPIC_AUTHORIZATION_FAILED: "It implies DESCRIBE.",
@@ -112,13 +114,3 @@ def on_init_producer_id_error(code: int) -> Action:
     # Also retried: CONCURRENT_TRANSACTIONS, while an earlier transaction of the id ends.
     is_retried = means.broker_busy or means.coordinator_not_ready or code == ErrorCode.CONCURRENT_TRANSACTIONS
     return Action.RETRY if is_retried else Action.FAIL
-
-
-def missing_acl(code: int) -> str:
-    """Return the ACL whose absence causes `code`, or an empty text."""
-    return ACLS.get(code, "")
-
-
-def advice(code: int) -> str:
-    """Return what a user can do about a batch that was refused with `code`."""
-    return ADVICE.get(code, "The broker's log says more.")

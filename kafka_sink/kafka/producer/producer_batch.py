@@ -1,4 +1,4 @@
-"""One record batch: a writer fills and closes it, the Sender numbers it and sends it until it is acknowledged.
+"""A record batch: a writer fills and closes it, the Sender numbers it and sends it until it is acknowledged.
 
     OPEN ──close──> CLOSED ──send──> IN_FLIGHT ──acknowledge, split──> DONE
                       ^                  │
@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +28,8 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.records.compression import Codec, Decompressor
 from kafka_sink.records.kernel import KERNEL, OpenBatches
 from kafka_sink.records.record_batch import HEADER_BYTES, TRANSACTIONAL_BIT, crc32c
+
+Int64s = npt.NDArray[np.int64]
 
 # RecordBatch.NO_SEQUENCE
 NO_SEQUENCE = -1
@@ -46,7 +47,6 @@ class ProducerIdAndEpoch:
 
 # The values in batches of a producer without idempotence (RecordBatch.NO_PRODUCER_ID, NO_PRODUCER_EPOCH).
 NO_PRODUCER = ProducerIdAndEpoch(-1, -1)
-
 
 NO_COMPRESSION = 0
 NO_NODE = -1
@@ -72,15 +72,6 @@ TRANSITIONS: dict[tuple[BatchState, str], BatchState] = {
     (BatchState.CLOSED, "fail"): BatchState.DONE,
     (BatchState.IN_FLIGHT, "fail"): BatchState.DONE,
 }
-
-
-class OpenNumbers(Protocol):
-    """Holds the numbers of the batches that are being filled, as columns. Implemented by Filling."""
-
-    checked_out: npt.NDArray[np.bool_]
-
-    def size_bytes(self, place: int) -> int: ...
-    def settle(self, places: npt.NDArray[np.int64]) -> object: ...
 
 
 class ProducerBatch:
@@ -159,7 +150,7 @@ class ProducerBatch:
         self.retry_at_ms = 0
         self.last_error = ""
         self._codec_id = NO_COMPRESSION
-        self.filling: OpenNumbers | None = None
+        self.filling: Filling | None = None
         self.place = 0
 
     def settle(self) -> None:
@@ -193,8 +184,7 @@ class ProducerBatch:
     def close(self, codec: Codec) -> None:
         """Take no more rows, and compress the records in place. Records that compression would enlarge stay
         uncompressed; the batch's header says so, whatever codec the producer is set to."""
-        if self.filling is not None:
-            self.settle()
+        self.settle()
         self.step("close")
         self.records_bytes = self.end - HEADER_BYTES
         records = self.buffer.view[HEADER_BYTES : self.end]
@@ -241,22 +231,15 @@ class ProducerBatch:
         return self.buffer.view[: self.end]
 
 
-# --- batches that are open --------------------------------------------------------------------------------------------
-# The open batches of one write, as columns. The rows of an Arrow batch are encoded into them.
-#
-# With thousands of partitions an Arrow batch has only a few rows for each. A Python statement per batch would cost more
-# than the rows. So while a batch is open, its numbers are in arrays here, with one place per destination of the write.
-# Thousands of batches are checked out, filled and checked in with a few calls. A batch that is full or leaves its queue
-# is settled: the numbers move into the batch, and its place becomes empty.
-#
-# Guarded by the accumulator's lock. Checked-out places belong to their writer instead.
-
-Int64s = npt.NDArray[np.int64]
-
-
 class Filling:
-    """`destinations`: the write's, as in its RoutedRows; place d is for `destinations[d]`. The list may grow.
+    """The open batches of one write, as columns. The rows of an Arrow batch are encoded into them.
 
+    With thousands of partitions an Arrow batch has only a few rows for each. A Python statement per batch would cost
+    more than the rows. So while a batch is open, its numbers are in arrays here, with one place per destination of the
+    write. A batch that is full or leaves its queue is settled: the numbers move into the batch, and its place becomes
+    empty. Guarded by the accumulator's lock. Checked-out places belong to their writer instead.
+
+    `destinations`: the write's, as in its RoutedRows; place d is for `destinations[d]`. The list may grow.
     `queues[d]`: the partition's queue, valid if `has_queue[d]`. `is_open[d]`: a batch at d takes rows.
     `checked_out[d]`: a writer uses the batch without the lock. `open_batches`: the batches' numbers, including
     positions in the pool's `memory`. `sums_records`: the numbers include the CRC.

@@ -1,4 +1,4 @@
-"""Assigns each row to a topic and partition.
+"""Assigns each row to a topic and partition, and sorts the rows by partition.
 
 A write has one Router. For each topic it remembers the partition for the next rows without a key, and how many
 partitions the topic had when the write first saw it. Keys are spread over that many partitions. So a key keeps its
@@ -26,22 +26,19 @@ from kafka_sink.records.kernel import KERNEL, Kernel
 from kafka_sink.records.partitioner import PARTITIONERS, RowPartitioner, Spreader
 from kafka_sink.records.record_size import lone_batch_size, lone_batch_sizes
 
-# --- rows by partition ------------------------------------------------------------------------------------------------
-# Rows of one Arrow batch, sorted by partition, and how many rows of each partition are already placed.
-#
-# One counting sort per Arrow batch makes a partition's rows a slice.
-
 Int64s = npt.NDArray[np.int64]
 
 
 class RoutedRows:
-    """`destination[i]` (int64[n]) is row i's index into `destinations`, the write's list, to which later rows may add.
+    """Rows of one Arrow batch, sorted by partition, and how many rows of each partition are already placed. One
+    counting sort makes a partition's rows a slice.
+
+    `destination[i]` (int64[n]) is row i's index into `destinations`, the write's list, to which later rows may add.
     `topic_ids[d]` is the topic id of `destinations[d]` when the rows were routed. A topic of the same name with another
     id is another topic. `largest_bytes`: the size of an uncompressed batch of only the largest row; 0 without rows.
 
     After construction "row" means a position in wire order. `next_row[d]`: the first row of destination d without a
-    batch.
-    `end_row[d]`: one past its last row. Placed rows are never read again.
+    batch. `end_row[d]`: one past its last row. Placed rows are never read again.
     """
 
     def __init__(
@@ -89,9 +86,6 @@ class RoutedRows:
     def needed_bytes(self, buffer_bytes: int) -> int:
         """Return the smallest buffer size that takes the next row of the first waiting destination."""
         return max(buffer_bytes, int(self.lone_batch_bytes(self.next_row[self.unplaced()[:1]])[0]))
-
-
-# --- router -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from kafka_sink.kafka.producer.producer_batch import NO_COMPRESSION
 from kafka_sink.kafka.protocol.apis.topics import number_in
 from kafka_sink.records.bad_rows import GOOD, Reason, Reasons
 from kafka_sink.records.columns import RecordColumns
@@ -34,9 +35,6 @@ from kafka_sink.records.record_size import lone_batch_sizes
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
-
-NO_COMPRESSION = 0
-
 
 MAX_MESSAGE_BYTES = "max.message.bytes"
 CLEANUP_POLICY = "cleanup.policy"

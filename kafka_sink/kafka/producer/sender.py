@@ -159,22 +159,21 @@ class Sender:
 
     # --- writes, begun and ended by a writer under the lock -----------------------------------------------------------
 
-    def begin_write(self, now_ms: int) -> None:
-        """Start to measure throttling for a new write."""
+    def begin_write(self, now_ms: int, transaction: Transaction | None = None) -> None:
+        """Begin a write. `transaction`: contains its batches. No partition is added to the transaction yet."""
         self._write_began_ms = now_ms
         self._throttling.began(self._network.throttled_ms(now_ms))
+        if transaction is not None:
+            self._producer = self._transactions.begin(transaction)
+            # `by_name` stays False: if a topic is recreated during a transaction, the check at the end of the write
+            # fails it.
+            self.sequences = Sequences()
 
-    def begin_transaction(self, transaction: Transaction) -> None:
-        """Put the batches of the next write into `transaction`. No partition is added to the transaction yet."""
-        self._producer = self._transactions.begin(transaction)
-        # `by_name` stays False: if a topic is recreated during a transaction, the check at the end of the write fails
-        # it.
-        self.sequences = Sequences()
-
-    def end_transaction(self) -> None:
-        """End the write's transaction. Without another transaction, the Sender requests a new producer id."""
-        self._transactions.end()
-        self._ask_for_another_producer_id()
+    def end_write(self) -> None:
+        """End a write, and its transaction. Without another transaction, the Sender requests a new producer id."""
+        if self._transactions.transaction is not None:
+            self._transactions.end()
+            self._ask_for_another_producer_id()
 
     def _ask_for_another_producer_id(self) -> None:
         """Called once every numbered batch is answered."""
@@ -231,8 +230,7 @@ class Sender:
             # The lock was free in between: the write may be over, so metadata may not be needed any more.
             if self._metadata.next_request_delay_ms(now_ms) != 0:
                 return LONGEST_POLL_MS
-            batches = [*self._accumulator.queued(), *self.sequences.unanswered()]
-            request = self._metadata.request({batch.topic_partition.topic for batch in batches}, now_ms)
+            request = self._metadata.request({batch.topic_partition.topic for batch in self._all_batches()}, now_ms)
         self._network.send(node_id, request, now_ms)
         return LONGEST_POLL_MS
 
@@ -468,12 +466,9 @@ class Sender:
         parts, refused = rest(
             batch, places=places, producer=self._producer, codec=self._codec, pool=self._accumulator.pool
         )
-        batch.step("split")
         self.sequences.leave_out(batch, parts, why)
         batch.acknowledgements.leave_out(refused)
-        batch.acknowledgements.split(len(parts))
-        for part in parts:
-            self._accumulator.requeue(part)
+        self._replace(batch, parts)
 
     def _rejection(self, batch: ProducerBatch, result: ProduceResult) -> KafkaSinkError:
         transaction = self._transactions.transaction
@@ -523,8 +518,11 @@ class Sender:
             codec=self._codec,
             pool=self._accumulator.pool,
         )
-        batch.step("split")
         self.sequences.split(batch, parts)
+        self._replace(batch, parts)
+
+    def _replace(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
+        batch.step("split")
         batch.acknowledgements.split(len(parts))
         for part in parts:
             self._accumulator.requeue(part)
@@ -738,8 +736,8 @@ def _refusal(batch: ProducerBatch, result: ProduceResult, former_topic_id: uuid.
         records=batch.record_count,
         size_bytes=batch.size_bytes,
         detail=result.error_message or "",
-        acl=error_policy.missing_acl(result.error_code),
-        advice=error_policy.advice(result.error_code),
+        acl=error_policy.ACLS.get(result.error_code, ""),
+        advice=error_policy.ADVICE.get(result.error_code, "The broker's log says more."),
         refused=0 if first is None else len(result.refused),
         place=None if first is None else first.place,
         timestamp_ms=None if first is None else records_at(batch.records(), batch.base_timestamp, [first.place])[0][0],

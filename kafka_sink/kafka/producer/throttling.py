@@ -1,4 +1,4 @@
-"""The effect of broker quotas on one write: its current rate, the time for the rest, and how many bytes may wait.
+"""What slows one write down: the quotas of brokers (`Throttling`), and the rate limit of its options (`RateLimit`).
 
 A broker that takes a Produce above the client's quota answers at once. Then it reads nothing for B/T - W, without an
 upper bound. B is the bytes of its last window W (about ten seconds), and T is the quota (KIP-219; ClientQuotaManager,
@@ -150,19 +150,6 @@ class Throttling:
 
 
 # --- the rate limit of a task -----------------------------------------------------------------------------------------
-# Limits how fast one task may hand over its rows: a token bucket that begins empty and holds little.
-#
-#     limit = RateLimit(Rate(rows_per_s=250.0), now_ms=0)
-#     limit.rows_at_once(10_000, 1_000_000)       # 25: a tenth of a second's worth is cut off an Arrow batch at a time
-#     limit.take(25, 2_500, now_ms=0)             # 100: they may go in 100 ms
-#
-# Tokens are paid before rows go. So from the start of the task to any moment, the task never exceeds the rate. A series
-# of short micro-batches is not faster than one long task. A task that fell behind (a slow source, a busy CPU) may catch
-# up with at most BURST_MS worth of tokens.
-#
-# The bucket is stored as one time: until when all taken tokens are paid. This is ATM's generic cell rate algorithm
-# (ITU-T I.371), which is equivalent to a bucket. Rows and bytes have one bucket each, and both must be paid. Pure: the
-# client waits.
 
 # Also the size of a slice: smaller slices would be more, and each costs about 0.2 ms whatever its size.
 BURST_MS = 100
@@ -185,6 +172,9 @@ class OpenTransaction:
 
 
 class _Bucket:
+    """A token bucket that begins empty, stored as one time: until when all taken tokens are paid. This is ATM's generic
+    cell rate algorithm (ITU-T I.371)."""
+
     def __init__(self, per_s: float, now_ms: int) -> None:
         self._ms_each = 1000 / per_s
         self._paid_until_ms = float(now_ms)
@@ -200,10 +190,18 @@ class _Bucket:
 
 
 class RateLimit:
-    """The rate limit of one task from `now_ms` on, on a clock that never goes back. `transaction`: the transaction of
-    the rows, begun at `now_ms` or earlier."""
+    """Limits how fast one task may hand over its rows.
+
+        limit = RateLimit(Rate(rows_per_s=250.0), now_ms=0)
+        limit.rows_at_once(10_000, 1_000_000)       # 25: a tenth of a second's worth is cut off an Arrow batch
+        limit.take(25, 2_500, now_ms=0)             # 100: they may go in 100 ms
+
+    Tokens are paid before rows go. So from the start of the task to any moment, the task never exceeds the rate. A task
+    that fell behind (a slow source, a busy CPU) may catch up with at most BURST_MS worth of tokens.
+    """
 
     def __init__(self, rate: Rate, *, now_ms: int, transaction: OpenTransaction | None = None) -> None:
+        """`transaction`: the transaction of the rows, begun at `now_ms` or earlier."""
         self._rows = None if rate.rows_per_s is None else _Bucket(rate.rows_per_s, now_ms)
         self._bytes = None if rate.bytes_per_s is None else _Bucket(rate.bytes_per_s, now_ms)
         self._began_ms = now_ms

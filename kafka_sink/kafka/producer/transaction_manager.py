@@ -78,7 +78,8 @@ class TransactionManager:
         self._coordinators = coordinators
         self._delivery_timeout_ms = delivery_timeout_ms
         self._state = State.IDLE
-        self._transaction: Transaction | None = None
+        # The open transaction.
+        self.transaction: Transaction | None = None
         self._added: set[TopicPartition] = set()
         self._wanted: dict[TopicPartition, None] = {}
         self._adding: Ask | None = None
@@ -93,13 +94,13 @@ class TransactionManager:
     def begin(self, transaction: Transaction) -> ProducerIdAndEpoch:
         """Put batches into `transaction` from now on. Return the producer id and epoch for them."""
         self._step("begin")
-        self._transaction = transaction
+        self.transaction = transaction
         return ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch, is_transactional=True)
 
     def end(self) -> None:
         """End the transaction. The producer sends no batch of it any more."""
         self._step("end")
-        self._transaction = self._adding = None
+        self.transaction = self._adding = None
         self._added.clear()
         self._wanted.clear()
         self._latest.clear()
@@ -108,10 +109,6 @@ class TransactionManager:
         """Move to the state that TRANSITIONS gives. Raises KeyError for a missing pair, a bug of the caller."""
         self._state = TRANSITIONS[self._state, event]
 
-    @property
-    def transaction(self) -> Transaction | None:
-        return self._transaction
-
     def admit(self, led: Mapping[int, deque[TopicPartition]], now_ms: int) -> Mapping[int, deque[TopicPartition]]:
         """Return those of the partitions `led` (by node) that may be written to now. Have the coordinator add the
         others.
@@ -119,7 +116,7 @@ class TransactionManager:
         Raises the error that ends the write if the coordinator refuses a partition: AttemptFenced,
         TopicAuthorizationFailed, TransactionRefused.
         """
-        transaction = self._transaction
+        transaction = self.transaction
         if transaction is None or transaction.version >= ADDS_PARTITIONS_ITSELF:
             return led
         if self._adding is not None and self._adding.done:
@@ -160,7 +157,7 @@ class TransactionManager:
 
     def sent(self, node_id: int, partitions: Iterable[TopicPartition], now_ms: int) -> None:
         """A Produce request with these partitions was sent to the node."""
-        if self._transaction is None or self._transaction.version < ADDS_PARTITIONS_ITSELF:
+        if self.transaction is None or self.transaction.version < ADDS_PARTITIONS_ITSELF:
             return
         if new := {each for each in partitions if each not in self._added}:
             self._joining |= new
@@ -181,7 +178,7 @@ class TransactionManager:
         Raises AcknowledgedRowsGone if the offset does not ascend with the sequence. A log's end goes back only by an
         unclean election. A leader without any state of the producer then takes whatever sequence comes (KIP-360).
         """
-        if self._transaction is None or first is None:
+        if self.transaction is None or first is None:
             return
         known_sequence, known_first, known_last = self._latest.get(partition, (sequence, -1, -1))
         # After the highest sequence comes 0.
@@ -195,13 +192,13 @@ class TransactionManager:
                 **partition._asdict(),
                 offset=first,
                 before=known_last if is_later else known_first,
-                transactional_id=self._transaction.transactional_id,
+                transactional_id=self.transaction.transactional_id,
             )
 
     def _take(self, adding: Ask) -> None:
         """Process the coordinator's response, a result for each partition. Raises an error without a response."""
-        assert self._transaction is not None
-        transactional_id = self._transaction.transactional_id
+        assert self.transaction is not None
+        transactional_id = self.transaction.transactional_id
         if not isinstance(adding.response, AddPartitionsToTxnResponse):
             code = adding.refused or ErrorCode.REQUEST_TIMED_OUT
             name = error_name(adding.refused) if adding.refused else adding.error

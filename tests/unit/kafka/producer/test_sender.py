@@ -14,13 +14,7 @@ from kafka_sink.kafka.metadata import MetadataSnapshot
 from kafka_sink.kafka.network import LONGEST_POLL_MS
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, PartitionOffsets
 from kafka_sink.kafka.producer.checks import Probe
-from kafka_sink.kafka.producer.error_policy import (
-    Action,
-    advice,
-    missing_acl,
-    on_init_producer_id_error,
-    on_produce_error,
-)
+from kafka_sink.kafka.producer.error_policy import ACLS, ADVICE, Action, on_init_producer_id_error, on_produce_error
 from kafka_sink.kafka.producer.producer_batch import ProducerBatch
 from kafka_sink.kafka.producer.sender import EXPIRY_GRAIN_MS
 from kafka_sink.kafka.producer.transaction_manager import Transaction
@@ -716,7 +710,7 @@ class TestInterruptions:
     def test_without_idempotence_there_is_no_id_and_a_transaction_keeps_its_own(self, is_transaction: bool) -> None:
         c = make_core(leaders=[0], enable_idempotence=is_transaction)
         if is_transaction:
-            c.sender.begin_transaction(Transaction("s.0", 7, 3, 2))
+            c.sender.begin_write(c.now_ms, Transaction("s.0", 7, 3, 2))
         c.network.interruptions = 1
         (request,) = c.send(routed([b"a"], [0]))
         assert numbers(request)[0][0] == (7 if is_transaction else -1)
@@ -975,7 +969,7 @@ def write_to_the_topic_made_again(c: Core) -> list[Sent]:
 def test_sequences_that_an_earlier_topic_used_up_are_told_from_lost_ones() -> None:
     """A broker without topic ids wrote the transaction's first rows into the topic that was made again."""
     c = make_core(leaders=[0])
-    c.sender.begin_transaction(Transaction("orders.0", producer_id=7000, producer_epoch=3, version=2))
+    c.sender.begin_write(c.now_ms, Transaction("orders.0", producer_id=7000, producer_epoch=3, version=2))
     (request,) = write_to_the_topic_made_again(warm(c))
     c.answer_produce(request, 45)
     failure = c.failed(errors.TopicRecreated)
@@ -1021,9 +1015,9 @@ def test_every_produce_code_has_one_action(code: int) -> None:
     expected = Action.ACKNOWLEDGE if code == 0 else Action.RETRY if code in {7, 14, 15, 16, 51, 89} else Action.FAIL
     assert on_init_producer_id_error(code) is expected
     # What a user can do is said where there is something to do, and the ACL that is missing is named.
-    assert advice(code).endswith(".")
-    assert (advice(code) != advice(-1)) == (code in ADVISED) and ADVISED.get(code, "") in advice(code)
-    assert missing_acl(code) == {29: "TOPIC WRITE on this topic", 31: "CLUSTER IDEMPOTENT_WRITE"}.get(code, "")
+    assert (code in ADVICE) == (code in ADVISED)
+    assert ADVISED.get(code, "") in ADVICE.get(code, "") and ADVICE.get(code, ".").endswith(".")
+    assert ACLS.get(code) == {29: "TOPIC WRITE on this topic", 31: "CLUSTER IDEMPOTENT_WRITE"}.get(code)
 
 
 def test_every_action_is_asked_for_by_some_code_that_has_a_name() -> None:

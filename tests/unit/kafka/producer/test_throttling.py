@@ -213,8 +213,7 @@ def test_rows_may_come_as_fast_as_they_go() -> None:
 
 def in_transaction(timeout_ms: int | None) -> Core:
     c = make_core(leaders=[0], batch_size=1_024, linger_ms=0, delivery_timeout_ms=40_000, client_id="nightly")
-    c.sender.begin_write(c.now_ms)
-    c.sender.begin_transaction(Transaction("orders.0", 7000, 3, version=2, timeout_ms=timeout_ms))
+    c.sender.begin_write(c.now_ms, Transaction("orders.0", 7000, 3, version=2, timeout_ms=timeout_ms))
     c.append(routed([bytes(900)] * 20, [0] * 20))
     c.run()
     return c

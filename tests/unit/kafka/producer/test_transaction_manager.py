@@ -34,7 +34,7 @@ COORDINATOR = 2
 def begun(transaction: Transaction, *partitions: int, leaders: tuple[int, ...] = (0, 0), **options: object) -> Core:
     """A transaction with a row for each of these partitions."""
     core = make_core(leaders, **options)
-    core.sender.begin_transaction(transaction)
+    core.sender.begin_write(core.now_ms, transaction)
     if partitions:
         send_rows(core, *partitions)
     return core
@@ -55,8 +55,8 @@ def send_rows(core: Core, *partitions: int) -> list[Sent]:
 
 
 def next_transaction(core: Core, transaction: Transaction = NEW) -> None:
-    core.sender.end_transaction()
-    core.sender.begin_transaction(replace(transaction, producer_epoch=4))
+    core.sender.end_write()
+    core.sender.begin_write(core.now_ms, replace(transaction, producer_epoch=4))
 
 
 def headers(sent: Sent) -> list[tuple[bool, int, int, int]]:
@@ -106,7 +106,7 @@ def test_each_transaction_begins_every_partition_at_sequence_0() -> None:
     core.send(routed([b"row"], [0]))
     core.answer_produce(core.only())
     core.run()
-    core.sender.begin_transaction(NEW)
+    core.sender.begin_write(core.now_ms, NEW)
     for epoch in (3, 4):
         (produce,) = send_rows(core, 0)
         assert headers(produce) == [(True, 7000, epoch, 0)]
@@ -116,7 +116,7 @@ def test_each_transaction_begins_every_partition_at_sequence_0() -> None:
 
 def test_a_write_without_a_transaction_after_one_asks_for_an_id_of_its_own() -> None:
     core = begun(NEW)
-    core.sender.end_transaction()
+    core.sender.end_write()
     assert send_rows(core, 0) == []
     core.answer_producer_id()
     assert (headers(core.only()), core.only().request.transactional_id) == ([(False, 4_000, 0, 0)], None)
