@@ -1,10 +1,10 @@
 """The shell around the producer: the Sender thread, the lock, the waits, and the producers that a worker keeps.
 
-    with lease_producer(config) as producer:    # a kept one, or a new one
-        write = producer.begin(topic="orders")
+    with lease_producer(config) as producer:        # a kept one, or a new one
+        write = Write(producer, topic="orders")     # `write.py`
         for arrow_batch in batches:
-            write.append(arrow_batch)           # routes, encodes, waits for metadata or memory if needed
-        offsets = write.finish()                # returns when the leaders have acknowledged every row, or raises
+            write.append(arrow_batch)               # routes, encodes, waits for metadata or memory if needed
+        offsets = write.finish()                    # returns when every row is acknowledged, or raises
 
 Spark runs one worker process per running task and reuses the process for the next task. So this module, which workers
 import, keeps what is expensive to create: connections, metadata, producer id, buffers. A producer serves one write at a
@@ -38,20 +38,16 @@ from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.connections import connect
 from kafka_sink.kafka.metadata import MetadataSnapshot, TopicSnapshot
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
-from kafka_sink.kafka.producer.bad_row_tally import BadRowPolicy
 from kafka_sink.kafka.producer.checks import Probe, TopicCheck
 from kafka_sink.kafka.producer.core import wire
 from kafka_sink.kafka.producer.router import RoutedRows
-from kafka_sink.kafka.producer.throttling import RateLimit, Throttled
+from kafka_sink.kafka.producer.throttling import Throttled
 from kafka_sink.kafka.producer.transaction_manager import Transaction
 from kafka_sink.kafka.protocol.api import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.waits import Outage, limit_text, time_of_day, without_throttles
-from kafka_sink.kafka.write import Write
 from kafka_sink.records.compression import Codec
-from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.records.kernel import KERNEL, warn_of_loss
-from kafka_sink.records.row_identity import RowIdentity
 
 if TYPE_CHECKING:
     from kafka_sink.kafka.admin.client import AdminClient
@@ -141,39 +137,12 @@ class Producer:
             self._sender.probe = None
             return probe.is_answered
 
-    def begin(
-        self,
-        *,
-        topic: str | None,
-        partitioner: str = "murmur2",
-        transaction: Transaction | None = None,
-        fingerprint: Fingerprint | None = None,
-        bad_rows: BadRowPolicy | None = None,
-        rate_limit: RateLimit | None = None,
-        row_identity: RowIdentity | None = None,
-    ) -> Write:
-        """Begin a write of rows to `topic`, or to the topic that each row names if `topic` is None.
-
-        `partitioner`: the option of this name.
-        `transaction`: contains all rows of the write. The caller has begun it and will end it.
-        `fingerprint`: updated with all rows.
-        `bad_rows`: what to do with rows that cannot be written; None: the first such row ends the write.
-        `rate_limit`: the highest rate; None for no limit.
-        `row_identity`: headers that each row gets.
-        """
+    def begin(self, transaction: Transaction | None = None) -> None:
+        """Begin a write. `transaction`: contains all its rows. The caller has begun it and will end it."""
         warn_of_loss(KERNEL)
         self._is_writing = True
         with self._changed:
             self._sender.begin_write(monotonic_ms(), transaction)
-        return Write(
-            self,
-            topic=topic,
-            partitioner=partitioner,
-            fingerprint=fingerprint,
-            bad_rows=bad_rows,
-            rate_limit=rate_limit,
-            row_identity=row_identity,
-        )
 
     def close(self) -> None:
         """End the thread and the connections, and free the memory. Unacknowledged rows fail with ProducerClosed."""

@@ -4,7 +4,7 @@ A slice is checked, routed and placed as a whole, with one call each. If a slice
 separately, and the good rows are written (`_append_sorted`).
 
 A write remembers the id of each topic when it first saw the topic. Another id later means another topic, which must not
-get the rows. The producer is a `RunningProducer`. Only the producer waits (`client.py`).
+get the rows. Only the producer waits (`client.py`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +26,8 @@ from kafka_sink.errors import (
     RecordTooLarge,
     TopicRecreated,
 )
+from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
-from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.metadata import TopicSnapshot
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, PackedRuns, PartitionOffsets, Runs
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowPolicy, BadRowTally
@@ -36,6 +35,7 @@ from kafka_sink.kafka.producer.core import codec_of
 from kafka_sink.kafka.producer.router import RoutedRows, Router, RowTopics
 from kafka_sink.kafka.producer.row_limits import TopicLimits, TopicRules
 from kafka_sink.kafka.producer.throttling import RateLimit
+from kafka_sink.kafka.producer.transaction_manager import Transaction
 from kafka_sink.kafka.protocol.topic_partition import ids_differ
 from kafka_sink.kafka.statistics import WriteStatistics
 from kafka_sink.records.bad_rows import (
@@ -50,7 +50,6 @@ from kafka_sink.records.bad_rows import (
     topic_of,
 )
 from kafka_sink.records.columns import RecordColumns, content_bytes, plain_bytes
-from kafka_sink.records.compression import Codec
 from kafka_sink.records.dead_letters import NO_NUMBER, BadRows, LeftOut, Origin, SentRow, dead_letters, rows_before
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.records.row_identity import NAMES, RowIdentity
@@ -62,43 +61,31 @@ Int64s = npt.NDArray[np.int64]
 SLICE_BYTES = 4 * 1024 * 1024
 
 
-class RunningProducer(Protocol):
-    """What a write needs from its producer. See `client.Producer` for the exceptions of each method."""
-
-    @property
-    def config(self) -> ProducerConfig: ...
-
-    def await_topics(
-        self, names: frozenset[str], seen_before: Collection[str], started_ms: int, *, ask_again: bool = False
-    ) -> Mapping[str, TopicSnapshot]: ...
-
-    def place(self, rows: RoutedRows, acknowledgements: Acknowledgements, codec: Codec, started_ms: int) -> None: ...
-
-    def flush(self, acknowledgements: Acknowledgements) -> None: ...
-
-    def check_topics(self, topic_ids: Mapping[str, uuid.UUID | None], acknowledgements: Acknowledgements) -> None: ...
-
-    def pause(self, until_ms: int) -> None: ...
-
-    def waiting_clock_ms(self) -> int: ...
-
-    def throttled_ms(self) -> int: ...
-
-
 class Write:
-    """Created by `client.Producer.begin`. `finish` is the last call."""
+    """`finish` is the last call."""
 
     def __init__(
         self,
-        producer: RunningProducer,
+        producer: Producer,
         *,
         topic: str | None,
-        partitioner: str,
-        fingerprint: Fingerprint | None,
+        partitioner: str = "murmur2",
+        transaction: Transaction | None = None,
+        fingerprint: Fingerprint | None = None,
         bad_rows: BadRowPolicy | None = None,
         rate_limit: RateLimit | None = None,
         row_identity: RowIdentity | None = None,
     ) -> None:
+        """Begin a write of rows to `topic`, or to the topic that each row names if `topic` is None.
+
+        `partitioner`: the option of this name.
+        `transaction`: contains all rows of the write. The caller has begun it and will end it.
+        `fingerprint`: updated with all rows.
+        `bad_rows`: what to do with rows that cannot be written; None: the first such row ends the write.
+        `rate_limit`: the highest rate; None for no limit.
+        `row_identity`: headers that each row gets.
+        """
+        producer.begin(transaction)
         self._producer = producer
         self._topic = topic
         self._bad_rows = bad_rows

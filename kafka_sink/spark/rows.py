@@ -19,6 +19,7 @@ from kafka_sink.kafka.producer.acknowledgements import PackedRuns, PartitionOffs
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowPolicy
 from kafka_sink.kafka.producer.transaction_manager import Transaction
 from kafka_sink.kafka.statistics import WriteStatistics
+from kafka_sink.kafka.write import Write
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import EXACTLY_ONCE, GivenOptions, SinkConfig, complete, over_conf
 from kafka_sink.records.fingerprint import Fingerprint
@@ -66,12 +67,13 @@ def produce_rows(
 ) -> TaskRows:
     """Write all rows, and return when the leaders have acknowledged every row.
 
-    The arguments are those of `Producer.begin`.
+    The arguments are those of `Write`.
 
     Raises SchemaError, InterceptorFailed, BadRow, ClusterError or DeliveryError.
     """
     transactional_id = None if transaction is None else transaction.transactional_id
-    write = producer.begin(
+    write = Write(
+        producer,
         topic=config.topic,
         partitioner=config.partitioner,
         transaction=transaction,

@@ -30,6 +30,7 @@ from kafka_sink.kafka.producer.batch_split import split
 from kafka_sink.kafka.producer.producer_batch import ProducerBatch
 from kafka_sink.kafka.protocol.apis.transaction_state import ListTransactionsRequest
 from kafka_sink.kafka.reader import Reader
+from kafka_sink.kafka.write import Write
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import given_options, sink_config
 from kafka_sink.options.reading import READING, read_config
@@ -61,7 +62,7 @@ def numbered(start: int, count: int, size: int = 8) -> pa.RecordBatch:
 
 
 def write(producer: Producer, topic: str, *batches: pa.RecordBatch) -> tuple[PartitionOffsets, ...]:
-    rows = producer.begin(topic=topic)
+    rows = Write(producer, topic=topic)
     for batch in batches:
         rows.append(batch)
     return tuple(rows.finish())
@@ -244,7 +245,7 @@ def test_a_broker_that_restarts_in_mid_write_costs_time_and_no_row(own_kafka: Lo
     own_kafka.create_topic("t", 3)
     count = 60_000
     with lease_producer(config(own_kafka, batch_size=16_384, linger_ms=0)) as producer:
-        rows = producer.begin(topic="t")
+        rows = Write(producer, topic="t")
         rows.append(numbered(0, count // 2, size=100))
         own_kafka.kill(1)
         restart = threading.Thread(target=own_kafka.start, args=(1,))

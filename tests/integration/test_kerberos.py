@@ -18,6 +18,7 @@ from code_blocks import run_python
 from kafka_sink.doctor.engine import examine_hosts, first_failure
 from kafka_sink.errors import AuthenticationFailed, BrokersUnreachable, KafkaSinkError
 from kafka_sink.kafka.client import Producer
+from kafka_sink.kafka.write import Write
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import sink_config
 from kerberized_kafka import (
@@ -77,7 +78,7 @@ def write(options: dict[str, str], topic: str, **more: str) -> None:
 
 
 def append(producer: Producer, topic: str) -> None:
-    write = producer.begin(topic=topic)
+    write = Write(producer, topic=topic)
     write.append(pa.record_batch({"value": pa.array([b"%08d" % n for n in range(100)])}))
     write.finish()
 

@@ -36,6 +36,7 @@ from kafka_sink.kafka.auth import botocore_chain, security
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.protocol.apis.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
+from kafka_sink.kafka.write import Write
 from kafka_sink.options.config import sink_config
 from read_back import read_topic
 from scripted_peers import peer
@@ -284,7 +285,7 @@ def rows(count: int) -> pa.RecordBatch:
 
 def write(options: dict[str, str], topic: str, count: int = 100) -> tuple[PartitionOffsets, ...]:
     with closing(Producer(sink_config(options).producer)) as producer:
-        write = producer.begin(topic=topic)
+        write = Write(producer, topic=topic)
         write.append(rows(count))
         return tuple(write.finish())
 

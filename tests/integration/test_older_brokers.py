@@ -23,6 +23,7 @@ from kafka_reads import offsets_read, reader_of
 from kafka_sink.broker import LocalKafka
 from kafka_sink.broker.errors import LocalKafkaError
 from kafka_sink.errors import BrokerUnsupported, MessageFormatTooOld, ProduceRejected, TopicRecreated, WriteWouldFail
+from kafka_sink.kafka.write import Write
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import sink_config
 from read_back import read_topic
@@ -134,7 +135,7 @@ def test_every_codec_is_written_and_read(cluster: LocalKafka, name: str) -> None
     for partition, codec in enumerate(CODECS):
         options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "kafka.compression.type": codec}
         with lease_producer(sink_config(options).producer) as producer:
-            write = producer.begin(topic=name)
+            write = Write(producer, topic=name)
             column = pa.array([partition] * len(values), pa.int32())
             write.append(pa.record_batch({"value": pa.array(values), "partition": column}))
             write.finish()
@@ -176,7 +177,7 @@ def test_a_broker_is_killed_in_the_middle_and_no_row_is_doubled(cluster: LocalKa
     stop = threading.Event()
     appended = 0
     with lease_producer(sink_config(options).producer) as producer:
-        write = producer.begin(topic=name)
+        write = Write(producer, topic=name)
 
         def append() -> None:
             nonlocal appended
@@ -208,7 +209,7 @@ def test_a_topic_that_is_deleted_and_created_again_in_the_middle(cluster: LocalK
         else pytest.raises(TopicRecreated)
     )
     with expected, lease_producer(sink_config(options).producer) as producer:
-        write = producer.begin(topic=name)
+        write = Write(producer, topic=name)
         write.append(pa.record_batch({"value": ["1", "2"]}))
         producer.flush(write.acknowledgements)
         create_again(cluster, name)

@@ -19,6 +19,7 @@ from kafka_sink.errors import ClusterChanged, LogBroken
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.write import Write
 from kafka_sink.kept import lease_admin_client, lease_producer
 from kafka_sink.options.config import sink_config
 
@@ -64,7 +65,7 @@ def batch(topic: str, writer: str) -> pa.RecordBatch:
 
 
 def write(producer: Producer, topic: str, writer: str) -> None:
-    rows = producer.begin(topic=None)
+    rows = Write(producer, topic=None)
     rows.append(batch(topic, writer))
     assert sum(receipt.record_count for receipt in rows.finish()) == ROWS
 
@@ -109,7 +110,7 @@ def test_a_write_and_an_admin_client_stop_where_their_cluster_is_replaced(own_ka
         first = client.cluster_id
     belongs = pytest.raises(ClusterChanged, match="belongs to cluster")
     with belongs as failure, lease_producer(config(own_kafka)) as producer:
-        rows = producer.begin(topic=None)
+        rows = Write(producer, topic=None)
         rows.append(batch("a", "ours"))
         producer.flush(rows.acknowledgements)
         wipe(own_kafka)

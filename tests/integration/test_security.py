@@ -43,6 +43,8 @@ from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.protocol.api import Request
 from kafka_sink.kafka.protocol.apis.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.requests import Request
+from kafka_sink.kafka.write import Write
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import complete, given_options, sink_config
 from kafka_sink.verification.cluster import Cluster
@@ -91,7 +93,7 @@ def write(options: dict[str, str], topic: str, count: int = 100) -> tuple[Partit
     # Not a kept producer: its connections would be those of another test.
     config = sink_config({**options, "kafka.client.id": f"{topic}-{next(topic_numbers)}"}).producer
     with lease_producer(config) as producer:
-        write = producer.begin(topic=topic)
+        write = Write(producer, topic=topic)
         write.append(rows(count))
         receipts = write.finish()
     producer.close()
@@ -339,7 +341,7 @@ def test_sessions_that_end_in_mid_write_lose_nothing(secure: SecureKafka, topic:
 def write_for(seconds: float, options: dict[str, str], secure: SecureKafka, topic: str) -> None:
     """A session is renewed on its one connection."""
     with closing(Producer(sink_config(options).producer)) as producer:
-        write = producer.begin(topic=topic)
+        write = Write(producer, topic=topic)
         appended, until = 0, time.monotonic() + seconds
         while time.monotonic() < until:
             write.append(rows(10))
@@ -514,7 +516,7 @@ def test_an_acl_that_is_revoked_in_mid_write(secure: SecureKafka, topic: str) ->
     config = sink_config(secure.sasl("SCRAM-SHA-512", "bob")).producer
     denied = pytest.raises(TopicAuthorizationFailed, match=f"TOPIC {topic} WRITE.*User:bob")
     with denied, lease_producer(config) as producer:
-        write = producer.begin(topic=topic)
+        write = Write(producer, topic=topic)
         write.append(rows(100))
         producer.flush(write.acknowledgements)
         secure.revoke(acl)
@@ -562,7 +564,7 @@ def test_a_token_of_a_callable(secure: SecureKafka, topic: str) -> None:
     token = token_for("alice", 60)
     given = {**given_options(options), "token_callable": Secret(cloudpickle.dumps(lambda: (token, 60.0)))}
     with lease_producer(complete(given).producer) as producer:
-        write = producer.begin(topic=topic)
+        write = Write(producer, topic=topic)
         write.append(rows(10))
         (receipt,) = write.finish()
     producer.close()
@@ -719,7 +721,7 @@ def test_a_token_that_expires_in_mid_write_and_is_not_renewed(secure: SecureKafk
     config = sink_config(secure.tokens(endpoint.url, sasl_oauthbearer_scope=topic)).producer
     no_token = pytest.raises(TokenUnavailable, match=r"401 \(invalid_client\)")
     with no_token as failure, lease_producer(config) as producer:
-        write = producer.begin(topic=topic)
+        write = Write(producer, topic=topic)
         write.append(rows(100))
         producer.flush(write.acknowledgements)
         endpoint.answers = [(401, body(error="invalid_client"))]

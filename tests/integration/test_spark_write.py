@@ -18,6 +18,7 @@ from broker_admin import add_partitions
 from broker_admin import producer as their_producer
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import PartitionOutOfRange
+from kafka_sink.kafka.write import Write
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import sink_config
 from read_back import read_topic
@@ -218,7 +219,7 @@ def test_librdkafka_sends_every_key_to_the_same_partition(
 
     ours = topic(7)
     with lease_producer(sink_config({"kafka.bootstrap.servers": kafka.bootstrap_servers}).producer) as producer:
-        write = producer.begin(topic=ours, partitioner=partitioner)
+        write = Write(producer, topic=ours, partitioner=partitioner)
         write.append(pa.record_batch({"key": pa.array(keys, pa.binary()), "value": pa.array(values)}))
         write.finish()
 
@@ -233,7 +234,7 @@ def test_a_partition_that_came_into_being_during_the_write(kafka: LocalKafka, to
     keyed = pa.record_batch({"key": [b"%d" % n for n in range(100)], "value": [b"k%d" % n for n in range(100)]})
     explicit = pa.record_batch({"value": pa.array([b"explicit"]), "partition": pa.array([3], pa.int32())})
     with lease_producer(sink_config({"kafka.bootstrap.servers": kafka.bootstrap_servers}).producer) as producer:
-        write = producer.begin(topic=name)
+        write = Write(producer, topic=name)
         write.append(keyed)
         with pytest.raises(PartitionOutOfRange) as refused:
             write.append(explicit)

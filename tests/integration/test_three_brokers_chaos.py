@@ -29,6 +29,7 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.producer.transaction_manager import Transaction
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.write import Write
 from kafka_sink.kept import lease_producer, once
 from kafka_sink.options.config import sink_config
 from read_back import read_topic
@@ -275,7 +276,7 @@ def test_the_last_rows_of_a_transaction_are_gone_after_an_unclean_election(
     config = sink_config({"kafka.bootstrap.servers": cluster.bootstrap_servers}).producer
     with once(AdminClient, config) as client, lease_producer(config) as writer:
         sink, facts, begun, transaction = begun_slot(client, name)
-        write = writer.begin(topic=name, transaction=transaction)
+        write = Write(writer, topic=name, transaction=transaction)
         write.append(pa.record_batch({"value": ["1", "2"]}))
         wait_until(lambda: len(read(cluster, name, "read_uncommitted")) == 2, DEADLINE_S, "both replicas have them")
         cluster.kill(second)
@@ -313,7 +314,7 @@ def test_rows_of_a_transaction_are_gone_before_its_next_rows_come(
             kafka.kill(second)
             wait_until(lambda: in_sync(kafka, name) == {first}, DEADLINE_S, "the other replica is away")
             with pytest.raises(error), lease_producer(config) as writer:
-                write = writer.begin(topic=name, transaction=transaction)
+                write = Write(writer, topic=name, transaction=transaction)
                 write.append(pa.record_batch({"value": ["1", "2"]}))
                 wait_until(lambda: len(read(kafka, name, "read_uncommitted")) == 2, DEADLINE_S, "they are there")
                 elect(kafka, name, first, second)

@@ -40,6 +40,8 @@ from kafka_sink.kafka.protocol.api import Request, Response
 from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest, ProduceResponse
 from kafka_sink.kafka.protocol.apis.transactions import EndTxnRequest, InitProducerIdRequest, TxnOffsetCommitRequest
+from kafka_sink.kafka.protocol.requests import Request, Response
+from kafka_sink.kafka.write import Write
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import SinkConfig, given_options, sink_config
 from kafka_sink.spark.exactly_once.plan import plan_stream
@@ -132,7 +134,7 @@ class Query:
             transaction = Transaction(self.sink.names.slot(slot), *ids, self.sink.transaction_version)
             rows = pa.record_batch({"value": [f"{micro_batch_id}/{slot}"], "partition": pa.array([slot], pa.int32())})
             with lease_producer(self.config.producer) as producer:
-                write = producer.begin(topic=self.name, transaction=transaction)
+                write = Write(producer, topic=self.name, transaction=transaction)
                 write.append(rows)
                 (receipt,) = write.finish()
             first_offsets = {(self.name, slot): receipt.first_offset}

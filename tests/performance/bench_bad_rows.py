@@ -16,6 +16,7 @@ import pyarrow as pa
 from bench_core import fixed
 from frame import Bench, arguments, bench, in_turns
 from kafka_sink.kafka.client import Producer
+from kafka_sink.kafka.write import Write
 from kafka_sink.options.config import sink_config
 from kafka_sink.spark.limits import bad_row_policy
 
@@ -56,7 +57,7 @@ def measure(on: Bench, case: Case, batches: Sequence[pa.RecordBatch]) -> float:
         producer.admin.transaction_version()  # connected, as a worker's producer is after its first task
         started_s = time.process_time()
         policy = bad_row_policy(config, {}, producer.admin)
-        to = producer.begin(topic=topic, partitioner="murmur2", bad_rows=policy)
+        to = Write(producer, topic=topic, partitioner="murmur2", bad_rows=policy)
         for batch in batches:
             to.append(batch)
         to.finish()

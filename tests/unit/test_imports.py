@@ -35,8 +35,9 @@ LAYERS: tuple[frozenset[str], ...] = (
 # The same inside the client. Authentication is one folder with modules in several layers: the configuration has what
 # `auth.jaas` reads, and `auth.security` reads the configuration.
 CLIENT_LAYERS: tuple[frozenset[str], ...] = (
+    frozenset({"write"}),
     frozenset({"client", "reader"}),
-    frozenset({"admin", "write"}),
+    frozenset({"admin"}),
     frozenset({"connections"}),
     frozenset({"auth.security"}),
     frozenset({"auth.botocore_chain", "auth.kerberos", "auth.oauth"}),

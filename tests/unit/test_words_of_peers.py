@@ -33,6 +33,8 @@ from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequ
 from kafka_sink.kafka.protocol.apis.topics import CreateTopicsRequest, TopicConfigsRequest
 from kafka_sink.kafka.protocol.apis.transaction_state import DescribeTransactionsRequest, ListTransactionsRequest
 from kafka_sink.kafka.protocol.apis.transactions import InitProducerIdRequest
+from kafka_sink.kafka.protocol.requests import Request
+from kafka_sink.kafka.write import Write
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import sink_config
 from kafka_sink.verification.checking import Record
@@ -145,7 +147,7 @@ def site_refused_rows(told: Callable[[], str]) -> str:
         pytest.raises(KafkaSinkError, match="refused a batch of 1 records") as failure,
         lease_producer(config(port)) as producer,
     ):
-        write = producer.begin(topic="t")
+        write = Write(producer, topic="t")
         write.append(pa.record_batch({"value": ["row"]}))
         write.finish()
     return of(failure.value)

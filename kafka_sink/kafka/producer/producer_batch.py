@@ -16,7 +16,7 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 import numpy as np
@@ -74,84 +74,45 @@ TRANSITIONS: dict[tuple[BatchState, str], BatchState] = {
 }
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ProducerBatch:
-    """Rows of one write for one partition: `buffer` has them from HEADER_BYTES to `end`.
+    """Rows of one write for one partition: `buffer` has them from HEADER_BYTES to `end`."""
 
-    `full`: the writer found no room for the next row. `being_closed`: the writer is compressing the batch.
-    `end`, `record_count`, `max_timestamp` (ms): valid once settled.
-    `records_crc`: valid once settled; None if the encoder computed no CRC.
-    `records_bytes`: uncompressed size of the records, known once closed.
-    `checksum`: CRC-32C of the uncompressed records, known once closed, if the write keeps runs.
-    `may_be_written`: an attempt ended without a response, or with a response that leaves the outcome open.
-    `node_id`: the node that the batch was last sent to.
-    `throttled_ms`: how long this node or the leader has throttled since the batch was created. It does not count as
-    waiting, because the broker has answered.
-    """
-
-    __slots__ = (
-        "_codec_id",
-        "acknowledgements",
-        "attempts",
-        "base_sequence",
-        "base_timestamp",
-        "being_closed",
-        "buffer",
-        "checksum",
-        "created_ms",
-        "end",
-        "filling",
-        "full",
-        "last_attempt_ms",
-        "last_error",
-        "max_timestamp",
-        "may_be_written",
-        "node_id",
-        "place",
-        "record_count",
-        "records_bytes",
-        "records_crc",
-        "retry_at_ms",
-        "state",
-        "throttled_ms",
-        "topic_id",
-        "topic_partition",
-    )
-
-    def __init__(
-        self,
-        topic_partition: TopicPartition,
-        topic_id: uuid.UUID | None,
-        buffer: Buffer,
-        acknowledgements: Acknowledgements,
-        base_timestamp: int,
-        created_ms: int,
-    ) -> None:
-        self.topic_partition = topic_partition
-        self.topic_id = topic_id
-        self.buffer = buffer
-        self.acknowledgements = acknowledgements
-        self.base_timestamp = base_timestamp
-        self.max_timestamp = base_timestamp
-        self.created_ms = created_ms
-        self.end = HEADER_BYTES
-        self.record_count = 0
-        self.records_bytes = 0
-        self.records_crc: int | None = None
-        self.checksum: int | None = None
-        self.full = False
-        self.being_closed = False
-        self.state = BatchState.OPEN
-        self.base_sequence = NO_SEQUENCE
-        self.attempts = 0
-        self.last_attempt_ms = 0
-        self.may_be_written = False
-        self.node_id = NO_NODE
-        self.throttled_ms = 0
-        self.retry_at_ms = 0
-        self.last_error = ""
-        self._codec_id = NO_COMPRESSION
-        self.filling: Filling | None = None
-        self.place = 0
+    topic_partition: TopicPartition
+    topic_id: uuid.UUID | None
+    buffer: Buffer
+    acknowledgements: Acknowledgements
+    base_timestamp: int
+    created_ms: int
+    # While the batch is open, and its place there.
+    filling: Filling | None = None
+    place: int = field(init=False)
+    # Known once settled. `max_timestamp`: in ms. `records_crc`: None if the encoder computed no CRC.
+    end: int = HEADER_BYTES
+    record_count: int = field(init=False)
+    max_timestamp: int = field(init=False)
+    records_crc: int | None = None
+    # The writer found no room for the next row. Then: the writer is compressing the batch.
+    full: bool = False
+    being_closed: bool = False
+    # Known once closed: the uncompressed size of the records. If the write keeps runs, also their CRC-32C.
+    records_bytes: int = field(init=False)
+    checksum: int | None = None
+    state: BatchState = BatchState.OPEN
+    base_sequence: int = NO_SEQUENCE
+    attempts: int = 0
+    # When the last attempt was sent, and when the next one goes.
+    last_attempt_ms: int = 0
+    retry_at_ms: int = field(init=False)
+    # An attempt ended without a response, or with a response that leaves the outcome open.
+    may_be_written: bool = False
+    # The node that the batch was last sent to.
+    node_id: int = NO_NODE
+    # How long this node or the leader has throttled since the batch was created. It does not count as waiting, because
+    # the broker has answered.
+    throttled_ms: int = 0
+    last_error: str = ""
+    _codec_id: int = NO_COMPRESSION
 
     def settle(self) -> None:
         """Copy the numbers from the Filling into the batch, which takes no more rows. A second call does nothing."""

@@ -57,7 +57,7 @@ no_memory = Mock(side_effect=MemoryError)
 def begun(network: Live, count: int = 1, **options: Any) -> tuple[Producer, Write]:
     """A producer with these options, and a write that has `count` rows."""
     producer = network.producer(**options)
-    write = producer.begin(topic="t")
+    write = Write(producer, topic="t")
     write.append(rows(count))
     return producer, write
 
@@ -65,7 +65,7 @@ def begun(network: Live, count: int = 1, **options: Any) -> tuple[Producer, Writ
 def written(settings: ProducerConfig, cluster_id: str | None = None) -> Producer:
     """One that is leased, and kept, and has written a row."""
     with lease_producer(settings, cluster_id) as producer:
-        write = producer.begin(topic="t")
+        write = Write(producer, topic="t")
         write.append(rows(1))
         write.finish()
     return producer
@@ -79,7 +79,7 @@ def test_no_answer_within_max_block_ms_is_an_error_that_names_the_servers(
     port = silent_port if kind == "silent" else closed_port()
     started_ms = client.monotonic_ms()
     with pytest.raises(errors.BrokersUnreachable) as failure, lease_producer(config(port, **SHORT)) as producer:
-        producer.begin(topic="t").append(rows(1))
+        Write(producer, topic="t").append(rows(1))
     # And the doctor's look at a host that says nothing; not request.timeout.ms.
     assert 300 <= client.monotonic_ms() - started_ms < 25_000
     assert (failure.value.bootstrap_servers, failure.value.waited_ms) == (f"127.0.0.1:{port}", 300)
@@ -107,7 +107,7 @@ def test_a_first_write_without_an_answer_fails_early(
     network.hold()
     if not has_batches:
         network.kafka.down = {0, 1, 2, 3}
-    write = network.producer().begin(topic="t")
+    write = Write(network.producer(), topic="t")
     network.contacts = away(waited_ms, **contact)
     with pytest.raises(errors.BrokersUnreachable, match="none has answered before") as failure:
         write.append(rows(1))
@@ -121,7 +121,7 @@ def test_a_write_that_waits_says_so_once(network: Live, caplog: pytest.LogCaptur
     network.contacts = away(0)
     producer = network.producer()
     producer.outage.has_worked = has_worked
-    write = producer.begin(topic="t")
+    write = Write(producer, topic="t")
     write.append(rows(1))
     thread, outcome = in_background(write.finish)
     wait_until(network.arrived.is_set, 10, "the batch is sent")
@@ -142,7 +142,7 @@ def test_writes_without_the_compiled_kernel_log_one_warning(
     monkeypatch.setattr(client, "KERNEL", replace(fallback(), loss=Loss("nobody built it", "build it")))
     for _ in range(2):
         with lease_producer(config(closed_port())) as producer:
-            write = producer.begin(topic="t")
+            write = Write(producer, topic="t")
             write.append(rows(0))
             assert write.finish() == ()
     (warning,) = (message for message in caplog.messages if "kernel" in message)
@@ -198,12 +198,12 @@ def sender_threads(client_id: str) -> list[threading.Thread]:
 def test_a_producer_whose_write_raised_is_closed_and_its_thread_ends(network: Live) -> None:
     settings = config(1, **{"kafka.client.id": "raising"})
     with pytest.raises(ZeroDivisionError), lease_producer(settings) as producer:
-        producer.begin(topic="t").append(rows(1))
+        Write(producer, topic="t").append(rows(1))
         raise ZeroDivisionError
     assert not producer.usable and not sender_threads("raising")
     assert network.core.accumulator.pool.available_bytes == settings.buffer_memory
     with pytest.raises(errors.ProducerClosed):
-        producer.begin(topic="t").append(rows(1))
+        Write(producer, topic="t").append(rows(1))
 
 
 class Opened:
@@ -264,7 +264,7 @@ def test_a_sender_thread_without_memory_tells_whoever_waits_and_ends_quietly(
     monkeypatch.setattr(threading, "excepthook", lambda _: pytest.fail("a traceback for no defect"))
     monkeypatch.setattr(NetworkClient, "poll", no_memory)
     with pytest.raises(errors.WorkerExhausted, match="no more memory"):
-        producer.begin(topic="t").append(rows(1))
+        Write(producer, topic="t").append(rows(1))
     thread.join(30)
     assert (producer.usable, thread.is_alive(), opened.one_and_closed()) == (False, False, True)
 
@@ -282,7 +282,7 @@ def test_a_sender_thread_without_any_memory_closes_its_sockets(opened: Opened, m
 @pytest.mark.parametrize("what", ["a topic", "memory"])
 def test_a_writer_that_waits_is_told_of_the_producers_end(network: Live, what: str) -> None:
     producer = network.producer(buffer_memory=8_192, batch_size=1_024)
-    write = producer.begin(topic="t")
+    write = Write(producer, topic="t")
     if what == "a topic":
         network.kafka.silent = {0}
     network.hold()
@@ -328,7 +328,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("patient")
 def test_rows_go_out_when_they_have_lingered_and_nobody_flushes(network: Live) -> None:
-    write = network.producer(linger_ms=20).begin(topic="t")
+    write = Write(network.producer(linger_ms=20), topic="t")
     for _ in range(5):
         before = len(network.kafka.produced)
         write.append(rows(1))
@@ -337,7 +337,7 @@ def test_rows_go_out_when_they_have_lingered_and_nobody_flushes(network: Live) -
 
 @pytest.mark.usefixtures("patient")
 def test_full_batches_go_out_and_nobody_flushes(network: Live) -> None:
-    write = network.producer(batch_size=1_024, linger_ms=60_000).begin(topic="t")
+    write = Write(network.producer(batch_size=1_024, linger_ms=60_000), topic="t")
     for count in range(1, 61):
         write.append(pa.record_batch({"value": pa.array([bytes(300)])}))
         # Three rows a batch; the last of them is full when there is a next row for it.
@@ -347,8 +347,8 @@ def test_full_batches_go_out_and_nobody_flushes(network: Live) -> None:
 def test_rows_linger_again_after_a_flush(network: Live) -> None:
     producer, first = begun(network)
     first.finish()
-    producer.begin(topic="t").append(rows(1))
-    producer.begin(topic="other").append(rows(1))  # a whole turn of the sender thread, at the least
+    Write(producer, topic="t").append(rows(1))
+    Write(producer, topic="other").append(rows(1))  # a whole turn of the sender thread, at the least
     assert len(network.kafka.produced) == 1
 
 
@@ -399,7 +399,7 @@ def test_a_write_begins_with_fresh_metadata_and_goes_on_with_what_it_has(network
     producer = network.producer(metadata_max_age_ms=1)
     for partitions in (1, 3):
         network.kafka.partitions = partitions
-        write = producer.begin(topic="t")
+        write = Write(producer, topic="t")
         for _ in range(5):
             write.append(pa.record_batch({"key": pa.array([b"%d" % n for n in range(100)]), "value": pa.nulls(100)}))
         assert len(write.finish()) == partitions
@@ -418,7 +418,7 @@ def test_a_topic_that_does_not_exist_is_not_waited_for_until_max_block_ms(
     if was_deleted:
         refresh(network)
     with pytest.raises(errors.TopicNotFound) as failure:
-        producer.begin(topic="t").append(rows(1))
+        Write(producer, topic="t").append(rows(1))
     assert failure.value.topic == "t"
     # The time counts from the first answer that says so, which may be one from before the write.
     assert 100 <= failure.value.waited_ms < 25_000
@@ -440,7 +440,7 @@ def test_a_topic_that_waiting_does_not_bring_is_an_error_at_once(
 
 
 def test_a_full_pool_blocks_until_answers_come(network: Live) -> None:
-    write = network.producer(buffer_memory=8_192, batch_size=1_024).begin(topic="t")
+    write = Write(network.producer(buffer_memory=8_192, batch_size=1_024), topic="t")
     network.hold()
     thread, outcome = in_background(lambda: write.append(LARGE))
     assert network.arrived.wait(30)
@@ -454,7 +454,7 @@ def test_a_full_pool_blocks_until_answers_come(network: Live) -> None:
 def test_answers_between_a_refusal_of_memory_and_the_wait_for_it_are_not_missed(
     network: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = network.producer(buffer_memory=8_192, batch_size=1_024, max_block_ms=60_000).begin(topic="t")
+    write = Write(network.producer(buffer_memory=8_192, batch_size=1_024, max_block_ms=60_000), topic="t")
     network.hold()
     try_append = network.core.accumulator.try_append
 
@@ -700,7 +700,7 @@ def test_a_producer_that_rests_gives_its_memory_back(network: Live, monkeypatch:
     monkeypatch.setattr(client, "IDLE_MEMORY_MS", -1)
     for _ in range(2):
         with lease_producer(config(1)) as producer:
-            pool, write = network.core.accumulator.pool, producer.begin(topic="t")
+            pool, write = network.core.accumulator.pool, Write(producer, topic="t")
             memory = pool.memory
             write.append(rows(1))
             write.finish()
@@ -742,7 +742,7 @@ def test_a_topic_is_waited_for_while_a_broker_throttles(network: Live, pass_time
     """Nobody may be asked: that is a broker's answer, of which max.block.ms counts a tenth."""
     producer = network.producer(max_block_ms=60_000)
     throttle(network, 200_000)
-    thread, outcome = in_background(lambda: producer.begin(topic="t").append(rows(1)))
+    thread, outcome = in_background(lambda: Write(producer, topic="t").append(rows(1)))
     pass_time(150_000)
     with network.lock:
         network.lock.notify_all()

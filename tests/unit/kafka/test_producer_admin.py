@@ -14,6 +14,7 @@ from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.producer import sender
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.write import Write
 from kafka_sink.kept import lease_producer
 from producer_core import Live, config, in_background, let_wait, rows
 from waiting import wait_until
@@ -55,7 +56,7 @@ def test_requests_count_for_what_a_broker_may_have_unanswered(
     producer.admin.topics(("t",))
     network.max_in_flight = 1
     network.hold()
-    write = producer.begin(topic="t")
+    write = Write(producer, topic="t")
     write.append(rows(1))
     assert network.arrived.wait(30)
     asked = len(network.kafka.received)
@@ -92,7 +93,7 @@ def test_the_producers_end_ends_the_wait(
             network.failure = errors.AuthenticationFailed(broker="b", mechanism="PLAIN", user="alice", reason="no")
         case "rows are refused":
             network.kafka.always(apis.ProduceRequest, 87)
-            producer.begin(topic="t").append(rows(1))
+            Write(producer, topic="t").append(rows(1))
         case "closed":
             producer.close()
         case "a bug":

@@ -48,6 +48,9 @@ class Topic:
         self.by_topic: Counter[str] = Counter()
         self.pauses: list[int] = []
 
+    def begin(self, transaction: object) -> None:
+        pass
+
     def await_topics(
         self, names: frozenset[str], seen_before: object, started_ms: int, *, ask_again: bool = False
     ) -> dict[str, TopicSnapshot]:
@@ -238,13 +241,13 @@ def test_a_slow_write_goes_in_small_slices_each_when_it_is_paid_for(monkeypatch:
 def test_partitions_added_in_mid_write_do_not_move_its_keys(network: Live) -> None:
     keyed = pa.record_batch({"key": pa.array([b"%d" % n for n in range(300)]), "value": pa.nulls(300, pa.binary())})
     producer = network.producer()
-    write = producer.begin(topic="t")
+    write = Write(producer, topic="t")
     write.append(keyed)
     network.kafka.partitions = 8
     refresh(network)
     write.append(keyed)
     assert {receipt.partition for receipt in write.finish()} == {0}
-    after = producer.begin(topic="t")
+    after = Write(producer, topic="t")
     after.append(keyed)
     assert len(after.finish()) == 8
 
@@ -253,7 +256,7 @@ def test_partitions_added_in_mid_write_do_not_move_its_keys(network: Live) -> No
 def test_a_topic_made_again_in_mid_write_gets_no_row(network: Live, partition: int) -> None:
     """The write knows nothing of a new partition, so nothing in it says that it was another topic's row."""
     producer = network.producer()
-    write = producer.begin(topic="t")
+    write = Write(producer, topic="t")
     write.append(rows(1))
     producer.flush(write.acknowledgements)
     old, network.kafka.topic_id, network.kafka.partitions = network.kafka.topic_id, uuid.uuid4(), partition + 1
@@ -267,7 +270,7 @@ def test_a_topic_made_again_in_mid_write_gets_no_row(network: Live, partition: i
 @pytest.mark.parametrize("by_name", [True, False])
 def test_brokers_without_topic_ids_are_asked_at_the_end_whether_it_is_the_same(network: Live, by_name: bool) -> None:
     network.kafka.by_name = by_name
-    write = network.producer().begin(topic="t")
+    write = Write(network.producer(), topic="t")
     write.append(rows(1))
     first_id = str(network.kafka.topic_id)
     assert (write.topic_ids, len(write.finish())) == ({"t": first_id}, 1)
@@ -281,7 +284,7 @@ def test_brokers_without_topic_ids_are_asked_at_the_end_whether_it_is_the_same(n
 def test_a_write_tells_what_was_sent_again_and_how_long_it_was_held_back(network: Live) -> None:
     producer = network.producer(retry_backoff_ms=1, linger_ms=0)
     network.kafka.throttled = {0: (0, 400)}
-    write = producer.begin(topic="t")
+    write = Write(producer, topic="t")
     network.kafka.throttled = {0: (0, 1_900)}
     network.hold()
     write.append(rows(3))
@@ -294,7 +297,7 @@ def test_a_write_tells_what_was_sent_again_and_how_long_it_was_held_back(network
     took = write.statistics()
     assert took.retried["t"] >= 3 and took.retried["t"] % 3 == 0
     assert (took.throttled_ms, took.dropped, took.dead_lettered) == (1_500, {}, {})
-    assert producer.begin(topic="t").statistics() == WriteStatistics()
+    assert Write(producer, topic="t").statistics() == WriteStatistics()
 
 
 NO_LIMITS = BadRowLimits()

@@ -18,6 +18,7 @@ from kafka_sink.errors import BrokersUnreachable
 from kafka_sink.kafka import waits
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.waits import FIRST_MS, Contact
+from kafka_sink.kafka.write import Write
 from kafka_sink.kept import lease_admin_client, lease_producer
 from kafka_sink.options.config import given_options, sink_config
 from kafka_sink.spark import rows
@@ -189,7 +190,7 @@ class TestProcesses:
 
     def test_that_wrote_no_rows_was_not_answered(self, closed: ProducerConfig, folder: Path) -> None:
         with lease_producer(closed) as producer:
-            producer.begin(topic="t").finish()
+            Write(producer, topic="t").finish()
         assert list(folder.iterdir()) == []
 
     def test_a_client_of_a_known_cluster(self, kafka: ScriptedKafka) -> None:

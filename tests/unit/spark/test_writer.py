@@ -93,6 +93,7 @@ def using(monkeypatch: pytest.MonkeyPatch) -> Any:
                 raise
 
         monkeypatch.setattr(rows, "lease_producer", lease)
+        monkeypatch.setattr(rows, "Write", Remembering.begin)
         return producer
 
     return use

@@ -133,13 +133,9 @@ EXPLAINED: tuple[Explained, ...] = (
               "self._pressing.update((topic_partition, None) for topic_partition, queue in self._queues.items() if "
               "True)", "`ready` removes partitions that have nothing to send at once"),
     *(
-        Explained(PRODUCER_BATCH, "ProducerBatch.__init__", before, after, reason)
-        for before, after, reason in (
-            ("self.records_bytes = 0", "pass", "`close` sets it, and only closed batches are asked for it"),
-            ("self.last_attempt_ms = 0", "self.last_attempt_ms = 1", "only batches that were sent are asked for it"),
-            ("self.retry_at_ms = 0", "self.retry_at_ms = 1", "only batches that wait for a retry are asked for it"),
-            ("self.retry_at_ms = 0", "self.retry_at_ms = -1", "only batches that wait for a retry are asked for it"),
-        )
+        Explained(PRODUCER_BATCH, "ProducerBatch", "last_attempt_ms: int = 0", f"last_attempt_ms: int = {other}",
+                  "it is read only after the batch was sent, and sending sets it")
+        for other in (-1, 1)
     ),
     Explained(PRODUCER_BATCH, "Filling.grow", "if more <= 0:", "if False:", "the filling grows by zero places"),
     Explained(PRODUCER_BATCH, "Filling.take_out", "self._batches[place] = None", "pass",
@@ -157,10 +153,6 @@ EXPLAINED: tuple[Explained, ...] = (
               "begun.first)",
               "return begun.since == NOTHING_OPEN or bool(begun.lacks) or (begun.first is not None and begun.since "
               "<= begun.first)", "with equal offsets the function is called only if rows are lacking"),
-    Explained(PRODUCER_BATCH, "ProducerBatch.__init__", "self.last_attempt_ms = 0", "self.last_attempt_ms = -1",
-              "it is read only after the batch was sent, and sending sets it"),
-    Explained(PRODUCER_BATCH, "ProducerBatch.__init__", "self.retry_at_ms = 0", "pass",
-              "it is read only after an attempt failed, and the failure sets it"),
     Explained(PRODUCER_BATCH, "ProducerBatch.close",
               "self.checksum = crc32c(records) if self.records_crc is None else self.records_crc",
               "self.checksum = crc32c(records) if True else self.records_crc",
@@ -181,8 +173,6 @@ EXPLAINED: tuple[Explained, ...] = (
     Explained(HANGING, "write_commit_markers", "return [_refusal(answer.results[0].error_code) for answer in answers]",
               "return [_refusal(answer.results[-1].error_code) for answer in answers]",
               "each request is about one partition, and so is its answer"),
-    Explained(PRODUCER_BATCH, "ProducerBatch.__init__", "self.place = 0", "pass",
-              "only a batch of a Filling has a place, and the Filling sets it"),
     Explained(POSITIONS, "", "Checkpointed: TypeAlias = dict[str, dict[str, int]]",
               "Checkpointed: TypeAlias = dict[str, dict[int]]", "a type that is read by mypy alone"),
     Explained(REQUESTS, "_behind_barrier", "for group_id, answer in zip(missing, written, strict=True):",
