@@ -39,8 +39,8 @@ from kafka_sink.kafka.connections import connect
 from kafka_sink.kafka.metadata import MetadataSnapshot, TopicSnapshot
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.checks import Probe, TopicCheck
-from kafka_sink.kafka.producer.core import wire
 from kafka_sink.kafka.producer.router import RoutedRows
+from kafka_sink.kafka.producer.sender import Sender
 from kafka_sink.kafka.producer.throttling import Throttled
 from kafka_sink.kafka.producer.transaction_manager import Transaction
 from kafka_sink.kafka.protocol.api import ClientResponse
@@ -85,8 +85,8 @@ class Producer:
         self._network = connect(config, rng=rng, cluster_id=cluster_id)
         self._guest = Guest(self._network, monotonic_ms)
         try:
-            core = wire(config, network=self._network, lock=self._changed, rng=rng)
-            self._accumulator, self._metadata, self._sender = core.accumulator, core.metadata, core.sender
+            self._sender = Sender(config, network=self._network, lock=self._changed, rng=rng)
+            self._accumulator, self._metadata = self._sender.accumulator, self._sender.metadata
             # Between writes the memory may be released.
             self._is_writing = False
             self._thread = threading.Thread(target=self._run, name=f"pykafka-sender-{config.client_id}", daemon=True)

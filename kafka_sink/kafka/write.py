@@ -12,10 +12,9 @@ from __future__ import annotations
 import random
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_sink.errors import (
@@ -31,9 +30,9 @@ from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
 from kafka_sink.kafka.metadata import TopicSnapshot
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, PackedRuns, PartitionOffsets, Runs
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowPolicy, BadRowTally
-from kafka_sink.kafka.producer.core import codec_of
-from kafka_sink.kafka.producer.router import RoutedRows, Router, RowTopics
+from kafka_sink.kafka.producer.router import Int64s, RoutedRows, Router, RowTopics
 from kafka_sink.kafka.producer.row_limits import TopicLimits, TopicRules
+from kafka_sink.kafka.producer.sender import codec_of
 from kafka_sink.kafka.producer.throttling import RateLimit
 from kafka_sink.kafka.producer.transaction_manager import Transaction
 from kafka_sink.kafka.protocol.topic_partition import ids_differ
@@ -53,8 +52,6 @@ from kafka_sink.records.columns import RecordColumns, content_bytes, plain_bytes
 from kafka_sink.records.dead_letters import NO_NUMBER, BadRows, LeftOut, Origin, SentRow, dead_letters, rows_before
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.records.row_identity import NAMES, RowIdentity
-
-Int64s = npt.NDArray[np.int64]
 
 # An Arrow batch is routed and encoded in slices of about this size. The encoded copy then stays in the CPU cache and
 # within the memory limit, and a slice still fills several batches.
@@ -242,8 +239,10 @@ class Write:
         if bad.size and self._tally is not None:
             self._tally.add(reasons[bad], self.record_count + bad)
         good = np.flatnonzero(reasons == GOOD)
-        columns = RecordColumns.from_arrow(batch.take(pa.array(good)), now_ms=wall_clock_ms())
-        self._place(self._identified(columns, good), self._topics_of, started_ms)
+        if good.size:
+            columns = RecordColumns.from_arrow(batch.take(pa.array(good)), now_ms=wall_clock_ms())
+            columns = self._identified(columns, good)
+            self._place(columns, self._topics_of(columns), started_ms)
         if bad.size and policy.dead_letter_topic is not None:
             rows = BadRows(batch.take(pa.array(bad)), reasons[bad], self.record_count + bad, sizes[bad])
             self._place_letters(rows, policy.origin, policy.dead_letter_topic, started_ms)
@@ -292,13 +291,13 @@ class Write:
             rows = rows_before(sent, added_headers=added)
             reasons = np.full(len(sent), Reason.RefusedByLeader, np.uint8)
             bad = BadRows(rows, reasons, np.full(len(sent), NO_NUMBER), np.zeros(len(sent), np.int64))
-            self._place_letters(bad, policy.origin, policy.dead_letter_topic, monotonic_ms())
+            self._place_letters(bad, policy.origin, policy.dead_letter_topic, self._producer.waiting_clock_ms())
         return True
 
     def _place_letters(self, bad: BadRows, origin: Origin, topic: str, started_ms: int) -> None:
         letters = self._fitting_letters(bad, origin, topic, started_ms)
         columns = RecordColumns.from_arrow(letters, now_ms=wall_clock_ms())
-        self._place(columns, lambda _: RowTopics((topic,), None), started_ms)
+        self._place(columns, RowTopics((topic,), None), started_ms)
 
     def _fitting_letters(self, bad: BadRows, origin: Origin, topic: str, started_ms: int) -> pa.RecordBatch:
         """Return the dead letters. Letters that are too large for `topic` lose their value, and then all optional
@@ -318,11 +317,8 @@ class Write:
             left_out[too_large] = leave_out
         return letters
 
-    def _place(self, columns: RecordColumns, topics_of: Callable[[RecordColumns], RowTopics], started_ms: int) -> None:
+    def _place(self, columns: RecordColumns, topics: RowTopics, started_ms: int) -> None:
         """Place rows that were judged good."""
-        if not columns.num_rows:
-            return
-        topics = topics_of(columns)
         rows = self._router.route(columns, topics, self._resolve(frozenset(topics.names), started_ms))
         self._check_sizes(rows, self._limits.max_request_size)
         self._producer.place(rows, self.acknowledgements, self._codec, started_ms)

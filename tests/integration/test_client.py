@@ -35,7 +35,7 @@ from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import given_options, sink_config
 from kafka_sink.options.reading import READING, read_config
 from open_connections import opened_since, own_connections
-from producer_core import watch_cores
+from producer_core import watch_senders
 from read_back import read_topic
 from secure_kafka import SecureKafka
 from spark_writes import end_offset
@@ -204,7 +204,7 @@ def test_java_and_librdkafka_read_every_value_of_every_codec(kafka: LocalKafka, 
 def test_batches_over_a_topics_limit_are_split_until_they_fit_and_then_made_to_fit(
     kafka: LocalKafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, compression: str
 ) -> None:
-    name, count, cores = topic(1, config={"max.message.bytes": "20000"}), 30_000, watch_cores(monkeypatch)
+    name, count, senders = topic(1, config={"max.message.bytes": "20000"}), 30_000, watch_senders(monkeypatch)
     split_counts: list[int] = []
     monkeypatch.setattr(sender, "split", lambda batch, **options: _counted(split_counts, split(batch, **options)))
     noise = [b"%08d" % n + random.Random(n).randbytes(50).hex().encode() for n in range(2 * count)]
@@ -221,7 +221,7 @@ def test_batches_over_a_topics_limit_are_split_until_they_fit_and_then_made_to_f
     got = read(kafka, name)[0]
     assert [record.value for record in got] == noise
     assert (receipt.record_count, receipt.last_offset) == (count, 2 * count - 1)
-    assert cores[-1].accumulator.pool.available_bytes == producer.config.buffer_memory
+    assert senders[-1].accumulator.pool.available_bytes == producer.config.buffer_memory
 
 
 def _counted(counts: list[int], parts: list[ProducerBatch]) -> list[ProducerBatch]:

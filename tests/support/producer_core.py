@@ -21,8 +21,8 @@ from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.network import Network
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, PartitionOffsets
-from kafka_sink.kafka.producer.core import ProducerCore, codec_of, wire
 from kafka_sink.kafka.producer.router import RoutedRows
+from kafka_sink.kafka.producer.sender import Sender, codec_of
 from kafka_sink.kafka.protocol.api import ClientResponse, Response
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
@@ -96,8 +96,8 @@ class Core:
         self.codec = codec_of(config)
         self.acknowledgements = Acknowledgements()
         self.handover = Handover(self.network)
-        core = wire(config, network=cast(Network, self.handover), lock=lock, rng=random.Random(1))
-        self.accumulator, self.metadata, self.sender = core.accumulator, core.metadata, core.sender
+        self.sender = Sender(config, network=cast(Network, self.handover), lock=lock, rng=random.Random(1))
+        self.accumulator, self.metadata = self.sender.accumulator, self.sender.metadata
         self.leaders = list(leaders)
         self._written: dict[TopicPartition, Iterator[int]] = {}
         self.metadata.want([TOPIC], 0)
@@ -265,7 +265,7 @@ def in_background(call: Callable[[], object]) -> tuple[threading.Thread, list[ob
 
 def refresh(network: LiveNetwork) -> None:
     """Wait until the last producer has the current state of the network."""
-    metadata = network.core.metadata
+    metadata = network.sender.metadata
     version = metadata.snapshot.version
     with network.lock:
         metadata.request_update()
@@ -273,13 +273,13 @@ def refresh(network: LiveNetwork) -> None:
         assert network.lock.wait_for(lambda: metadata.snapshot.version > version, 30)
 
 
-def watch_cores(monkeypatch: pytest.MonkeyPatch) -> list[ProducerCore]:
-    """Collect the parts of each Producer that is made from now on."""
-    cores: list[ProducerCore] = []
+def watch_senders(monkeypatch: pytest.MonkeyPatch) -> list[Sender]:
+    """Collect the Sender of each Producer that is made from now on."""
+    senders: list[Sender] = []
 
-    def wire_and_tell(*given: Any, **shared: Any) -> ProducerCore:
-        cores.append(wire(*given, **shared))
-        return cores[-1]
+    def make_and_tell(*given: Any, **shared: Any) -> Sender:
+        senders.append(Sender(*given, **shared))
+        return senders[-1]
 
-    monkeypatch.setattr(client, "wire", wire_and_tell)
-    return cores
+    monkeypatch.setattr(client, "Sender", make_and_tell)
+    return senders

@@ -29,7 +29,7 @@ from kafka_sink.kafka import client
 from kafka_sink.kafka.admin import client as admin
 from kafka_sink.kafka.admin import driver
 from kafka_sink.kafka.config import ProducerConfig
-from kafka_sink.kafka.producer.core import ProducerCore, wire
+from kafka_sink.kafka.producer.sender import Sender
 from kafka_sink.kafka.protocol.api import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.needs import Guarantee
@@ -400,10 +400,10 @@ class ScriptedNetwork:
 
 
 class LiveNetwork(ScriptedNetwork):
-    """`arrived`: set by every Produce request. Between `hold` and `release` no Produce is answered. `core`: the parts
-    of the newest Producer. `lock` guards them and is notified of answers."""
+    """`arrived`: set by every Produce request. Between `hold` and `release` no Produce is answered. `sender`: of
+    the newest Producer. `lock` guards it and is notified of answers."""
 
-    core: ProducerCore
+    sender: Sender
     lock: threading.Condition
 
     def __init__(self, kafka: ScriptedKafka) -> None:
@@ -468,11 +468,11 @@ def connect_producers(network: LiveNetwork, monkeypatch: pytest.MonkeyPatch) -> 
         network.expect(cluster_id)
         return network
 
-    def wire_and_tell(config: ProducerConfig, *, lock: Any, **shared: Any) -> ProducerCore:
-        network.core, network.lock = wire(config, lock=lock, **shared), lock
-        return network.core
+    def make_and_tell(config: ProducerConfig, *, lock: Any, **shared: Any) -> Sender:
+        network.sender, network.lock = Sender(config, lock=lock, **shared), lock
+        return network.sender
 
     monkeypatch.setattr(client, "connect", connect)
-    monkeypatch.setattr(client, "wire", wire_and_tell)
+    monkeypatch.setattr(client, "Sender", make_and_tell)
     monkeypatch.setattr(kept, "KEPT", kept.Kept())
     return network

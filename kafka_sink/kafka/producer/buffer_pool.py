@@ -22,6 +22,8 @@ wrong topics in the Java client for ten years (KAFKA-19012).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -30,15 +32,13 @@ OUTSIDE = -1
 _RELIEF = 16
 
 
+@dataclass(slots=True, eq=False)
 class Buffer:
     """`size` bytes of a pool's memory from `start` on, as the memoryview `view`."""
 
-    __slots__ = ("size", "start", "view")
-
-    def __init__(self, view: memoryview, start: int, size: int) -> None:
-        self.view = view
-        self.start = start
-        self.size = size
+    view: memoryview
+    start: int
+    size: int
 
 
 class BufferPool:

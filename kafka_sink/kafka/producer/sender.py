@@ -14,8 +14,9 @@ batch: it sends the numbered batches until they are answered, and asks for anoth
 also has lower leader epochs, which would look like those of a broker that lags behind. So the Sender forgets leader
 epochs when a new connection is ready.
 
-Pure: `network` is passed in, `now_ms` is an argument. Not thread-safe: one thread runs it. It uses `lock` for what it
-shares with writers (accumulator, metadata, acknowledgements).
+Pure: `network` is passed in, `now_ms` is an argument. So a simulation runs the same objects as the product. Not
+thread-safe: one thread runs it. It uses `lock` for what it shares with writers (accumulator, metadata,
+acknowledgements).
 
 Source: Kafka's Sender.java; KIP-91 (delivery timeout), KIP-98 (idempotence), KIP-580 (backoff).
 """
@@ -42,7 +43,7 @@ from kafka_sink.errors import (
 )
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.coordinators import Coordinators
-from kafka_sink.kafka.metadata import Metadata, MetadataSnapshot
+from kafka_sink.kafka.metadata import MAX_IDLE_MS, Metadata, MetadataSnapshot
 from kafka_sink.kafka.network import LONGEST_POLL_MS, Network
 from kafka_sink.kafka.producer import error_policy
 from kafka_sink.kafka.producer.accumulator import RecordAccumulator
@@ -78,7 +79,7 @@ from kafka_sink.kafka.protocol.apis.transactions import InitProducerIdRequest, I
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition, ids_differ
 from kafka_sink.kafka.waits import THROTTLED_LIMITS, backoff_ms
-from kafka_sink.records.compression import Codec
+from kafka_sink.records.compression import Codec, codec_for
 from kafka_sink.records.dead_letters import key_bytes_of
 from kafka_sink.records.record_batch import HEADER_BYTES
 from kafka_sink.records.record_runs import records_at
@@ -101,23 +102,35 @@ class _Produced:
     batches: dict[TopicPartition, ProducerBatch]
 
 
+def codec_of(config: ProducerConfig) -> Codec:
+    """Return a new codec. Each thread needs its own, because a compressor has state while it works."""
+    return codec_for(config.compression_type, config.compression_level)
+
+
 class Sender:
+    """The Sender of one producer, with its accumulator and metadata."""
+
     def __init__(
-        self,
-        *,
-        config: ProducerConfig,
-        accumulator: RecordAccumulator,
-        metadata: Metadata,
-        network: Network,
-        codec: Codec,
-        lock: AbstractContextManager[object],
-        rng: random.Random,
+        self, config: ProducerConfig, *, network: Network, lock: AbstractContextManager[object], rng: random.Random
     ) -> None:
         self._config = config
-        self._accumulator = accumulator
-        self._metadata = metadata
+        self.accumulator = RecordAccumulator(
+            lock=lock,
+            buffer_memory=config.buffer_memory,
+            batch_size=config.batch_size,
+            linger_ms=config.linger_ms,
+            max_request_size=config.max_request_size,
+        )
+        self.metadata = Metadata(
+            max_age_ms=config.metadata_max_age_ms,
+            # A topic that a writer waits for must not be forgotten.
+            max_idle_ms=max(MAX_IDLE_MS, config.max_block_ms),
+            backoff_initial_ms=config.retry_backoff_ms,
+            backoff_max_ms=config.retry_backoff_max_ms,
+            rng=rng,
+        )
         self._network = network
-        self._codec = codec
+        self._codec = codec_of(config)
         self._lock = lock
         self._rng = rng
         self._acks = ACKS[config.acks]
@@ -191,12 +204,12 @@ class Sender:
             if self._network.handshakes != self._handshakes:
                 # Metadata from before the new connection may have epochs that are too high.
                 self._handshakes = self._network.handshakes
-                self._metadata.forget_leader_epochs()
+                self.metadata.forget_leader_epochs()
             if self._id_may_be_taken():
                 self.sequences.used_up = True
             if self.sequences.used_up and next(self.sequences.unanswered(), None) is None:
                 self._ask_for_another_producer_id()
-            metadata_wait_ms = self._metadata.next_request_delay_ms(now_ms)
+            metadata_wait_ms = self.metadata.next_request_delay_ms(now_ms)
         if self.failure is not None:
             return LONGEST_POLL_MS
         if metadata_wait_ms == 0:
@@ -228,9 +241,9 @@ class Sender:
             return LONGEST_POLL_MS
         with self._lock:
             # The lock was free in between: the write may be over, so metadata may not be needed any more.
-            if self._metadata.next_request_delay_ms(now_ms) != 0:
+            if self.metadata.next_request_delay_ms(now_ms) != 0:
                 return LONGEST_POLL_MS
-            request = self._metadata.request({batch.topic_partition.topic for batch in self._all_batches()}, now_ms)
+            request = self.metadata.request({batch.topic_partition.topic for batch in self._all_batches()}, now_ms)
         self._network.send(node_id, request, now_ms)
         return LONGEST_POLL_MS
 
@@ -252,7 +265,7 @@ class Sender:
     def _send_init_producer_id(self, now_ms: int) -> int:
         """Request a producer id if something is queued. Without transactions, any broker hands out ids."""
         with self._lock:
-            wanted = next(iter(self._accumulator.queued()), None) is not None
+            wanted = next(iter(self.accumulator.queued()), None) is not None
         if not wanted or self._asking_producer_id:
             return LONGEST_POLL_MS
         if now_ms < self._producer_id_not_before_ms:
@@ -268,12 +281,12 @@ class Sender:
 
     def _send_batches(self, now_ms: int) -> int:
         with self._lock:
-            snapshot = self._metadata.snapshot
-            ready = self._accumulator.ready(snapshot, now_ms)
+            snapshot = self.metadata.snapshot
+            ready = self.accumulator.ready(snapshot, now_ms)
             if ready.leaderless:
                 # Request the topic again: it may have been forgotten since the writer requested it.
-                self._metadata.want(ready.leaderless, now_ms)
-                self._metadata.request_update()
+                self.metadata.want(ready.leaderless, now_ms)
+                self.metadata.request_update()
             try:
                 may_write = self._transactions.admit(ready.led, now_ms)
             except KafkaSinkError as refused:
@@ -287,11 +300,11 @@ class Sender:
                 # acks=0: a broker refuses a batch by closing the connection (KafkaApis.handleProduceRequest). It may
                 # have lost leadership, so refresh metadata before `ready` reconnects.
                 with self._lock:
-                    self._metadata.request_update()
+                    self.metadata.request_update()
             # More than one request may fit: a node takes up to max.in.flight requests before its first response.
             while self._network.ready(node_id, now_ms):
                 with self._lock:
-                    self._drained = self._accumulator.drain(
+                    self._drained = self.accumulator.drain(
                         self._transactions.in_turn(led, now_ms),
                         self.sequences,
                         self._config.max_in_flight_requests_per_connection,
@@ -304,7 +317,7 @@ class Sender:
                 if self._network.is_down(node_id):
                     # No request is in flight that could return an error, and the partition may have a new leader.
                     with self._lock:
-                        self._metadata.request_update()
+                        self.metadata.request_update()
         joining_ms = self._transactions.wait_ms(now_ms)
         return wait_ms if joining_ms is None else min(wait_ms, joining_ms)
 
@@ -365,12 +378,12 @@ class Sender:
 
     def _on_metadata(self, answer: ClientResponse, now_ms: int) -> None:
         if not isinstance(answer.response, MetadataResponse):
-            self._metadata.failed(now_ms)
+            self.metadata.failed(now_ms)
             return
-        self._metadata.update(answer.response, now_ms)
-        snapshot = self._metadata.snapshot
+        self.metadata.update(answer.response, now_ms)
+        snapshot = self.metadata.snapshot
         self._network.update_brokers(snapshot.brokers)
-        for batch in [*self._accumulator.queued(), *self.sequences.unanswered()]:
+        for batch in [*self.accumulator.queued(), *self.sequences.unanswered()]:
             if _was_recreated(batch, snapshot):
                 self._fail(_topic_recreated(batch, snapshot))
                 return
@@ -415,7 +428,7 @@ class Sender:
                 self._acknowledge(batch, None, now_ms)
         else:
             # No response: the leader may or may not have the batches, and may have lost leadership.
-            self._metadata.request_update()
+            self.metadata.request_update()
             for batch in token.batches.values():
                 batch.may_be_written = True
                 self._retry(batch, answer.error or "the connection was lost", now_ms)
@@ -432,7 +445,7 @@ class Sender:
             action = self._how_to_leave_out(batch, result)
         batch.may_be_written |= result.error_code not in error_policy.NOT_WRITTEN
         if action is Action.REFRESH_AND_RETRY:
-            self._metadata.request_update()
+            self.metadata.request_update()
         reason = f"{error_name(result.error_code)} (error {result.error_code})"
         if action in (Action.RETRY, Action.REFRESH_AND_RETRY):
             self._retry(batch, reason, now_ms)
@@ -442,7 +455,7 @@ class Sender:
             self._leave_out(batch, result)
         elif action is Action.FAIL:
             self._fail(self._rejection(batch, result))
-            self._accumulator.deallocate(batch)
+            self.accumulator.deallocate(batch)
         else:
             is_told = action is Action.ACKNOWLEDGE and result.base_offset != UNKNOWN_OFFSET
             self._acknowledge(batch, result.base_offset if is_told else None, now_ms)
@@ -464,7 +477,7 @@ class Sender:
         why = self._rejection(batch, result)
         places = {each.place for each in result.refused}
         parts, refused = rest(
-            batch, places=places, producer=self._producer, codec=self._codec, pool=self._accumulator.pool
+            batch, places=places, producer=self._producer, codec=self._codec, pool=self.accumulator.pool
         )
         self.sequences.leave_out(batch, parts, why)
         batch.acknowledgements.leave_out(refused)
@@ -483,13 +496,13 @@ class Sender:
             self._transactions.acknowledged(batch.topic_partition, batch.base_sequence, base_offset, batch.record_count)
         except AcknowledgedRowsGone as gone:
             self._fail(gone)
-            self._accumulator.deallocate(batch)
+            self.accumulator.deallocate(batch)
             return
         self.sequences.acknowledged(batch, now_ms)
         self._throttling.acknowledged(batch.node_id, batch.size_bytes, now_ms)
         batch.step("acknowledge")
         batch.acknowledgements.acknowledged(batch, base_offset)
-        self._accumulator.deallocate(batch)
+        self.accumulator.deallocate(batch)
 
     def _retry(self, batch: ProducerBatch, reason: str, now_ms: int) -> None:
         if self._release_if_failed(batch):
@@ -499,24 +512,24 @@ class Sender:
         batch.last_error = reason
         if batch.attempts > self._config.retries:
             self._fail(self._undelivered(batch, now_ms))
-            self._accumulator.deallocate(batch)
+            self.accumulator.deallocate(batch)
             return
         batch.step("retry")
         batch.acknowledgements.retried[batch.topic_partition.topic] += batch.record_count
         batch.retry_at_ms = now_ms + self._backoff_ms(batch.attempts)
-        self._accumulator.requeue(batch)
+        self.accumulator.requeue(batch)
 
     def _split(self, batch: ProducerBatch, reason: str) -> None:
         """Replace `batch` with parts: halves, or smaller if the topic's batch limit is smaller by now."""
         assert self._producer is not None
         batch.last_error = reason
-        limit_bytes = self._accumulator.limit_batches(batch.topic_partition.topic, HEADER_BYTES + half_bytes(batch))
+        limit_bytes = self.accumulator.limit_batches(batch.topic_partition.topic, HEADER_BYTES + half_bytes(batch))
         parts = split(
             batch,
             part_bytes=limit_bytes - HEADER_BYTES,
             producer=self._producer,
             codec=self._codec,
-            pool=self._accumulator.pool,
+            pool=self.accumulator.pool,
         )
         self.sequences.split(batch, parts)
         self._replace(batch, parts)
@@ -525,13 +538,13 @@ class Sender:
         batch.step("split")
         batch.acknowledgements.split(len(parts))
         for part in parts:
-            self._accumulator.requeue(part)
+            self.accumulator.requeue(part)
 
     def _release_if_failed(self, batch: ProducerBatch) -> bool:
         """Return True if the write of `batch` had already failed. The batch's memory waited only for this response."""
         if batch.state is not BatchState.DONE:
             return False
-        self._accumulator.deallocate(batch)
+        self.accumulator.deallocate(batch)
         return True
 
     def _ends_renumbering(self, batch: ProducerBatch) -> bool:
@@ -539,7 +552,7 @@ class Sender:
         why = self.sequences.renumbering(batch)
         if why is not None:
             self._fail(why)
-            self._accumulator.deallocate(batch)
+            self.accumulator.deallocate(batch)
         return why is not None
 
     def _backoff_ms(self, attempts: int) -> int:
@@ -576,7 +589,7 @@ class Sender:
     def _nodes_of(self, batch: ProducerBatch) -> Sequence[int]:
         """Return the nodes that `batch` waits for: its partition's leader and, if in flight, the node it was sent
         to."""
-        leader = self._metadata.snapshot.leader(*batch.topic_partition)
+        leader = self.metadata.snapshot.leader(*batch.topic_partition)
         return (leader, batch.node_id) if batch.in_flight else (leader,)
 
     def _waiting(self, batches: Iterable[ProducerBatch]) -> Mapping[int, int]:
@@ -588,7 +601,7 @@ class Sender:
 
     def _all_batches(self) -> list[ProducerBatch]:
         """Return sent batches first, because their errors explain why they are not acknowledged."""
-        return [*self.sequences.unanswered(), *self._accumulator.queued()]
+        return [*self.sequences.unanswered(), *self.accumulator.queued()]
 
     def has_room(self, now_ms: int) -> bool:
         """Return True if a writer may hand over more rows. More rows would expire in the queue of a throttling broker.
@@ -672,7 +685,7 @@ class Sender:
         reason, trouble = batch.last_error or self._producer_id_error, self._network.last_error
         if not reason or reason == trouble:
             return trouble
-        leader = self._metadata.snapshot.leader(*batch.topic_partition)
+        leader = self.metadata.snapshot.leader(*batch.topic_partition)
         return f"{reason}; since then: {trouble}" if trouble and self._network.is_down(leader) else reason
 
     def fail(self, error: KafkaSinkError) -> None:
@@ -685,7 +698,7 @@ class Sender:
         if self.failure is not None:
             return
         self.failure = error
-        self._accumulator.fail(error)
+        self.accumulator.fail(error)
         for batch in [*self._drained, *self.sequences.unanswered()]:
             if batch.state is BatchState.DONE:
                 continue
@@ -693,7 +706,7 @@ class Sender:
             batch.step("fail")
             batch.acknowledgements.failed(error)
             if not on_the_wire:
-                self._accumulator.deallocate(batch)
+                self.accumulator.deallocate(batch)
 
 
 def _was_recreated(batch: ProducerBatch, snapshot: MetadataSnapshot) -> bool:

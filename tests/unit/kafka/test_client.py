@@ -201,7 +201,7 @@ def test_a_producer_whose_write_raised_is_closed_and_its_thread_ends(network: Li
         Write(producer, topic="t").append(rows(1))
         raise ZeroDivisionError
     assert not producer.usable and not sender_threads("raising")
-    assert network.core.accumulator.pool.available_bytes == settings.buffer_memory
+    assert network.sender.accumulator.pool.available_bytes == settings.buffer_memory
     with pytest.raises(errors.ProducerClosed):
         Write(producer, topic="t").append(rows(1))
 
@@ -230,7 +230,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
 
 @pytest.mark.parametrize(("owner", "name", "error", "words"), [
     (threading.Thread, "start", RuntimeError("can't start new thread"), "threads: a thread could not be started"),
-    (client, "wire", MemoryError(), "memory: an allocation failed"),
+    (client, "Sender", MemoryError(), "memory: an allocation failed"),
 ])  # fmt: skip
 def test_a_producer_without_a_thread_or_memory_leaves_no_socket(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: Exception, words: str
@@ -292,7 +292,7 @@ def test_a_writer_that_waits_is_told_of_the_producers_end(network: Live, what: s
     producer.close()
     thread.join(30)
     assert isinstance(outcome[0], errors.ProducerClosed)
-    assert network.core.accumulator.pool.available_bytes == 8_192
+    assert network.sender.accumulator.pool.available_bytes == 8_192
 
 
 LARGE = pa.record_batch({"value": pa.array([bytes(100)] * 500)})
@@ -374,7 +374,7 @@ def test_a_topic_that_was_idle_for_long_in_mid_write_is_asked_for_again(
     producer.flush(write.acknowledgements)
     pass_time(MAX_IDLE_MS)
     refresh(network)
-    assert "t" not in network.core.metadata.snapshot.topics
+    assert "t" not in network.sender.metadata.snapshot.topics
     network.kafka.topic_id = second
     write.append(rows(1))
     assert sum(receipt.record_count for receipt in write.finish()) == 2
@@ -456,7 +456,7 @@ def test_answers_between_a_refusal_of_memory_and_the_wait_for_it_are_not_missed(
 ) -> None:
     write = Write(network.producer(buffer_memory=8_192, batch_size=1_024, max_block_ms=60_000), topic="t")
     network.hold()
-    try_append = network.core.accumulator.try_append
+    try_append = network.sender.accumulator.try_append
 
     def slowly(*arguments: Any) -> bool:
         """Answers to all that is on the wire come in before the caller learns that memory is short."""
@@ -469,7 +469,7 @@ def test_answers_between_a_refusal_of_memory_and_the_wait_for_it_are_not_missed(
                 assert network.lock.wait_for(lambda: write.acknowledgements.pending_batches == 0, 30)
         return placed_all
 
-    monkeypatch.setattr(network.core.accumulator, "try_append", slowly)
+    monkeypatch.setattr(network.sender.accumulator, "try_append", slowly)
     thread, outcome = in_background(lambda: write.append(LARGE))
     thread.join(30)
     assert outcome == [None]
@@ -493,7 +493,7 @@ def test_a_sender_thread_that_dies_over_a_drained_batch_fails_the_write(
     thread, outcome = in_background(write.finish)
     thread.join(30)
     assert isinstance(outcome[0], errors.WorkerExhausted)
-    assert network.core.accumulator.pool.available_bytes == producer.config.buffer_memory
+    assert network.sender.accumulator.pool.available_bytes == producer.config.buffer_memory
 
 
 def test_rows_whose_sender_thread_is_gone_without_a_word_are_not_delivered(
@@ -543,8 +543,8 @@ class ScriptedMemory:
         self._answers = threading.Semaphore(0)
         idle: Any = SimpleNamespace(failure=None, run_once=lambda now_ms: 0, has_room=lambda now_ms: True)
         idle.handle = idle.to_tell = idle.fail = lambda *_: None
-        core = SimpleNamespace(accumulator=self, metadata=None, sender=idle)
-        monkeypatch.setattr(client, "wire", lambda *_, **__: core)
+        idle.accumulator, idle.metadata = self, None
+        monkeypatch.setattr(client, "Sender", lambda *_, **__: idle)
         monkeypatch.setattr(network, "poll", self._poll)
         monkeypatch.setattr(network, "wakeup", self.answer)
 
@@ -700,7 +700,7 @@ def test_a_producer_that_rests_gives_its_memory_back(network: Live, monkeypatch:
     monkeypatch.setattr(client, "IDLE_MEMORY_MS", -1)
     for _ in range(2):
         with lease_producer(config(1)) as producer:
-            pool, write = network.core.accumulator.pool, Write(producer, topic="t")
+            pool, write = network.sender.accumulator.pool, Write(producer, topic="t")
             memory = pool.memory
             write.append(rows(1))
             write.finish()
@@ -758,7 +758,7 @@ def await_no_room(network: Live) -> None:
 
     def has_no_room() -> bool:
         with network.lock:
-            return not network.core.sender.has_room(client.monotonic_ms())
+            return not network.sender.has_room(client.monotonic_ms())
 
     network.wakeup()
     wait_until(has_no_room, 30, "a throttle that is felt")

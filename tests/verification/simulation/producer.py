@@ -34,8 +34,8 @@ from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.buffer_pool import OUTSIDE, Buffer, BufferPool
 from kafka_sink.kafka.producer.checks import TopicCheck
-from kafka_sink.kafka.producer.core import codec_of, wire
 from kafka_sink.kafka.producer.router import RoutedRows, Router
+from kafka_sink.kafka.producer.sender import Sender, codec_of
 from kafka_sink.kafka.producer.sequences import Sequences
 from kafka_sink.kafka.protocol.api import Request
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
@@ -231,8 +231,8 @@ class SimulatedProducer:
             settings=replace(network_settings(config), client_software_version=SOFTWARE_VERSION),
             resolve=network.resolve, config=config,
         )  # fmt: skip
-        core = wire(config, network=self.network, lock=self.lock, rng=rng)
-        self.accumulator, self.metadata, self.sender = core.accumulator, core.metadata, core.sender
+        self.sender = Sender(config, network=self.network, lock=self.lock, rng=rng)
+        self.accumulator, self.metadata = self.sender.accumulator, self.sender.metadata
         self.pool = WatchedPool(total_bytes=config.buffer_memory, buffer_bytes=config.batch_size)
         self.accumulator.pool = self.pool
         self.sender.sequences = Sequences(idempotent=config.enable_idempotence, first_sequence=first_sequence)
