@@ -112,7 +112,8 @@ PRODUCER: tuple[Mutant, ...] = (
            "self.$FINGERPRINT.update(columns_for_fingerprint($ARROW_BATCH, now_ms=$NOW))",
            "self.$FINGERPRINT.update(columns_for_fingerprint($ARROW_BATCH.take(pa.array($GOOD)), now_ms=$NOW))",
            f"{_WRITE}test_the_fingerprint_is_of_all_rows_whatever_is_bad_about_them_now",
-           given=("self.$PLACE(self.$IDENTIFIED($COLUMNS, $GOOD), self.$TOPICS_OF, $AT)",)),
+           given=("if $GOOD.size:\n    $COLUMNS = $FROM\n    $COLUMNS = self.$IDENTIFIED($COLUMNS, $GOOD)\n"
+                  "    self.$PLACE($COLUMNS, $TOPICS, $AT)",)),
     Mutant("bad rows: a header key that is not UTF-8 is written", "docs/rows.md: header keys are UTF-8",
            "not $CONTENT.size or $CONTENT.max() <= LAST_ASCII", "$CONTENT.size",
            "tests/unit/records/test_bad_rows.py::test_bad_are_exactly_those_that_the_fast_path_refuses"),
