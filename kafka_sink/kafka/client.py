@@ -186,8 +186,8 @@ class Producer:
         if answers or self._sender.failure is not None:
             self._take(answers)
             self._notify()
-        if (throttled := self._sender.to_tell(monotonic_ms())) is not None:
-            _tell(throttled, self.config)
+        if (throttled := self._sender.throttling_report(monotonic_ms())) is not None:
+            _log_throttling(throttled, self.config)
 
     def _look_for_outage(self, now_ms: int) -> None:
         """Fail a write that no broker has ever answered, once waiting is hopeless. Log a wait that lasts."""
@@ -198,7 +198,7 @@ class Producer:
         first = self.outage.first_wait(contact, now_ms)
         if first is not None and first.left_ms <= 0:
             self._sender.fail(self._unreachable(first.waited_ms, is_first=True))
-        elif contact.away_since_ms is not None and self.outage.is_to_be_told(now_ms - contact.away_since_ms, now_ms):
+        elif contact.away_since_ms is not None and self.outage.is_log_due(now_ms - contact.away_since_ms, now_ms):
             limit = "kafka.max.block.ms", self.config.max_block_ms
             left_ms = self._sender.delivery_left_ms(now_ms)
             if left_ms is None:
@@ -417,7 +417,7 @@ def _raise_hopeless(missing: Sequence[str], snapshot: MetadataSnapshot) -> None:
             raise TopicNameInvalid(topic=name)
 
 
-def _tell(throttled: Throttled, config: ProducerConfig) -> None:
+def _log_throttling(throttled: Throttled, config: ProducerConfig) -> None:
     rate = "" if throttled.bytes_per_s is None else f" They take {throttled.bytes_per_s:,.0f} bytes/s."
     log.warning(
         "brokers throttle this task by a quota of its user or of client id %r, for %.0f s so far.%s The task holds %s "

@@ -281,12 +281,14 @@ def _merge(old: TopicSnapshot | None, answer: TopicMetadata) -> TopicSnapshot:
         # Brokers are being upgraded. It may be another topic, so its leaders count. It keeps its id.
         return replace(new, topic_id=old.topic_id)
     known = list(zip(old.leaders, old.leader_epochs, strict=True))
-    told = list(zip(new.leaders, new.leader_epochs, strict=True))
+    reported = list(zip(new.leaders, new.leader_epochs, strict=True))
     newest = [
-        known[partition] if partition < len(known) and known[partition][1] > told[partition][1] else told[partition]
-        for partition in range(len(told))
+        known[partition]
+        if partition < len(known) and known[partition][1] > reported[partition][1]
+        else reported[partition]
+        for partition in range(len(reported))
     ]
     if new.topic_id is not None:
-        newest += known[len(told) :]
+        newest += known[len(reported) :]
     leaders, leader_epochs = zip(*newest, strict=True) if newest else ((), ())
     return replace(new, leaders=tuple(leaders), leader_epochs=tuple(leader_epochs))

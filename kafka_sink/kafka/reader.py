@@ -194,7 +194,7 @@ class Fetch(Generic[T_co, L_co]):
     def _log_wait(self, now_ms: int) -> None:
         """Log a wait that lasts because of the brokers."""
         wait = self._fetcher.wait(now_ms)
-        if wait is not None and self._outage.is_to_be_told(wait.waited_ms, now_ms):
+        if wait is not None and self._outage.is_log_due(wait.waited_ms, now_ms):
             log.warning(
                 "no record of %s for %.0f s, last: %s. The task waits until %s (kafkaConsumer.pollTimeoutMs = %d ms), "
                 "then it fails.",

@@ -21,8 +21,8 @@ from datetime import UTC, datetime
 FIRST_MS = 6_000
 FIRST_PATIENCE_MS = 60_000
 # A wait is logged once it has lasted for so long, and no more often than that.
-TELL_MS = 8_000
-TELL_AGAIN_MS = 60_000
+FIRST_LOG_MS = 8_000
+LOG_AGAIN_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Outage:
     def __init__(self, *, asks_alone: bool, has_worked: bool = False) -> None:
         self.has_worked = has_worked
         self._asks_alone = asks_alone
-        self._told_ms: int | None = None
+        self._logged_ms: int | None = None
 
     def first_wait(self, contact: Contact, now_ms: int) -> FirstWait | None:
         """Return the wait for the first answer of all; None if the client waits for as long as its options say."""
@@ -87,14 +87,14 @@ class Outage:
         waited_ms = 0 if contact.began_ms is None else now_ms - contact.began_ms
         return FirstWait(waited_ms, patience_ms - waited_ms)
 
-    def is_to_be_told(self, waited_ms: int, now_ms: int) -> bool:
+    def is_log_due(self, waited_ms: int, now_ms: int) -> bool:
         """Return whether to log a wait that has lasted for `waited_ms`. True once for each wait."""
-        if waited_ms < TELL_MS:
+        if waited_ms < FIRST_LOG_MS:
             return False
         began_ms = now_ms - waited_ms
-        if self._told_ms is not None and (began_ms <= self._told_ms or now_ms < self._told_ms + TELL_AGAIN_MS):
+        if self._logged_ms is not None and (began_ms <= self._logged_ms or now_ms < self._logged_ms + LOG_AGAIN_MS):
             return False
-        self._told_ms = now_ms
+        self._logged_ms = now_ms
         return True
 
 

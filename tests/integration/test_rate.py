@@ -123,8 +123,8 @@ def values_of(seconds: int, value_bytes: int = 1_000) -> list[bytes]:
 def test_a_write_of_many_delivery_timeouts_ends_well(
     kafka: LocalKafka, topic: Callable[..., str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(throttling, "FIRST_TOLD_MS", 1_000)
-    monkeypatch.setattr(throttling, "TOLD_EVERY_MS", 4_000)
+    monkeypatch.setattr(throttling, "FIRST_REPORT_MS", 1_000)
+    monkeypatch.setattr(throttling, "REPORT_EVERY_MS", 4_000)
     name, values = topic(2), values_of(12)
     limit(kafka, name, producer_byte_rate=BYTES_PER_S)
     began = time.monotonic()

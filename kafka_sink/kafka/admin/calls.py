@@ -260,7 +260,7 @@ class Caller:
             left_ms = min(left_ms, first.left_ms)
             if first.left_ms <= 0:
                 raise self.unreachable(first.waited_ms)
-        if self.outage.is_to_be_told(waited_ms, now_ms):
+        if self.outage.is_log_due(waited_ms, now_ms):
             log.warning(
                 "no definite answer of %s for %.0f s, last: %s. The client waits until %s (%s), then it fails.",
                 self._config.bootstrap_servers_text,

@@ -62,8 +62,8 @@ def topic_rules(settings: Mapping[str, str]) -> TopicRules:
     """Return the rules in `settings`, the SETTINGS that the brokers reported."""
 
     def bound(name: str) -> int:
-        told = (number_in(settings.get(setting)) for setting in (name, DIFFERENCE_MAX_MS))
-        return next((each for each in told if each is not None and each != ANY_MS), ANY_MS)
+        values = (number_in(settings.get(setting)) for setting in (name, DIFFERENCE_MAX_MS))
+        return next((each for each in values if each is not None and each != ANY_MS), ANY_MS)
 
     any_time = settings.get(TIMESTAMP_TYPE) == "LogAppendTime"
     return TopicRules(
@@ -101,17 +101,17 @@ class TopicLimits:
 
     def learn(self, rules: Mapping[str, TopicRules]) -> None:
         """Add the rules of topics that were unknown."""
-        for topic, told in rules.items():
-            max_bytes = told.max_message_bytes
-            self._rules[topic] = told
+        for topic, rule in rules.items():
+            max_bytes = rule.max_message_bytes
+            self._rules[topic] = rule
             self._of_topic[topic] = self.max_request_size if max_bytes is None else max_bytes
             if topic != self._dead_letter_topic:
                 self.least = min(self.least, self._of_topic[topic])
                 before = self._strictest
                 self._strictest = TopicRules(
-                    needs_key=before.needs_key or told.needs_key,
-                    before_max_ms=min(before.before_max_ms, told.before_max_ms),
-                    after_max_ms=min(before.after_max_ms, told.after_max_ms),
+                    needs_key=before.needs_key or rule.needs_key,
+                    before_max_ms=min(before.before_max_ms, rule.before_max_ms),
+                    after_max_ms=min(before.after_max_ms, rule.after_max_ms),
                 )
 
     def refuses_any(

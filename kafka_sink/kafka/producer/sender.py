@@ -457,8 +457,8 @@ class Sender:
             self._fail(self._rejection(batch, result))
             self.accumulator.deallocate(batch)
         else:
-            is_told = action is Action.ACKNOWLEDGE and result.base_offset != UNKNOWN_OFFSET
-            self._acknowledge(batch, result.base_offset if is_told else None, now_ms)
+            has_offset = action is Action.ACKNOWLEDGE and result.base_offset != UNKNOWN_OFFSET
+            self._acknowledge(batch, result.base_offset if has_offset else None, now_ms)
 
     def _how_to_leave_out(self, batch: ProducerBatch, result: ProduceResult) -> Action:
         """Return LEAVE_OUT, FAIL or RETRY. After RETRY the leader refuses the batch again once it is the oldest."""
@@ -611,12 +611,12 @@ class Sender:
         part_ms = self._config.delivery_timeout_ms // ROOM_PART
         return self._throttling.has_room(self._waiting(self._all_batches()), now_ms, part_ms)
 
-    def to_tell(self, now_ms: int) -> Throttled | None:
+    def throttling_report(self, now_ms: int) -> Throttled | None:
         """Return the throttling to log now, or None."""
         with self._lock:
-            if not self._throttling.is_to_be_told():
+            if not self._throttling.is_report_due():
                 return None
-            return self._throttling.tell(self._waiting(self._all_batches()), now_ms)
+            return self._throttling.report(self._waiting(self._all_batches()), now_ms)
 
     def delivery_left_ms(self, now_ms: int) -> int | None:
         """Return the time until the first batch expires, None if there is none."""

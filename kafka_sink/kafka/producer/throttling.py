@@ -23,7 +23,7 @@ WINDOW_MS = 60_000
 # A node counts as throttling for this long after a throttle ends, because the next throttle is likely.
 JUST_NOW_MS = 1_000
 # A write logs throttling after the first value of throttled time, and then after each further second value.
-FIRST_TOLD_MS, TOLD_EVERY_MS = 5_000, 30_000
+FIRST_REPORT_MS, REPORT_EVERY_MS = 5_000, 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +72,13 @@ class _Node:
 class Throttling:
     _before_ms: int = 0
     _now_ms: int = 0
-    _tell_at_ms: int = FIRST_TOLD_MS
+    _report_at_ms: int = FIRST_REPORT_MS
     _nodes: dict[int, _Node] = field(default_factory=dict)
 
     def began(self, throttled_ms: int) -> None:
         """Begin a write. `throttled_ms` is the throttled time of the writes before it."""
         self._before_ms = self._now_ms = throttled_ms
-        self._tell_at_ms = FIRST_TOLD_MS
+        self._report_at_ms = FIRST_REPORT_MS
         self._nodes.clear()
 
     def looked(self, now_ms: int, throttled_ms: int, until_ms: Mapping[int, int]) -> None:
@@ -120,18 +120,18 @@ class Throttling:
         for node, waiting_bytes in self._throttling(waiting, now_ms):
             is_known = now_ms - node.windows[0].since_ms >= measured_ms or node.until_ms - now_ms > left_ms
             if (is_known or left_ms <= 0) and node.rest_ms(waiting_bytes, now_ms) > left_ms:
-                return self._told(waiting, now_ms)
+                return self._effect(waiting, now_ms)
         return None
 
-    def is_to_be_told(self) -> bool:
-        return self.throttled_ms >= self._tell_at_ms
+    def is_report_due(self) -> bool:
+        return self.throttled_ms >= self._report_at_ms
 
-    def tell(self, waiting: Mapping[int, int], now_ms: int) -> Throttled | None:
+    def report(self, waiting: Mapping[int, int], now_ms: int) -> Throttled | None:
         """Return what to log now, or None if no throttling node has bytes waiting."""
-        self._tell_at_ms = self.throttled_ms + TOLD_EVERY_MS
-        return self._told(waiting, now_ms)
+        self._report_at_ms = self.throttled_ms + REPORT_EVERY_MS
+        return self._effect(waiting, now_ms)
 
-    def _told(self, waiting: Mapping[int, int], now_ms: int) -> Throttled | None:
+    def _effect(self, waiting: Mapping[int, int], now_ms: int) -> Throttled | None:
         found = list(self._throttling(waiting, now_ms))
         if not found:
             return None

@@ -25,7 +25,7 @@ from kafka_sink.kafka.producer import sender, throttling
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
-from kafka_sink.kafka.waits import FIRST_MS, FIRST_PATIENCE_MS, TELL_MS, Contact
+from kafka_sink.kafka.waits import FIRST_LOG_MS, FIRST_MS, FIRST_PATIENCE_MS, Contact
 from kafka_sink.kafka.write import Write
 from kafka_sink.kept import MOST, lease_producer, ramp_s
 from kafka_sink.records.compression import codec_for
@@ -125,7 +125,7 @@ def test_a_write_that_waits_says_so_once(network: Live, caplog: pytest.LogCaptur
     write.append(rows(1))
     thread, outcome = in_background(write.finish)
     wait_until(network.arrived.is_set, 10, "the batch is sent")
-    network.contacts = away(TELL_MS)
+    network.contacts = away(FIRST_LOG_MS)
     wait_until(lambda: caplog.messages, 10, "the wait is told")
     network.release()
     thread.join()
@@ -542,7 +542,7 @@ class ScriptedMemory:
         self._append = append
         self._answers = threading.Semaphore(0)
         idle: Any = SimpleNamespace(failure=None, run_once=lambda now_ms: 0, has_room=lambda now_ms: True)
-        idle.handle = idle.to_tell = idle.fail = lambda *_: None
+        idle.handle = idle.throttling_report = idle.fail = lambda *_: None
         idle.accumulator, idle.metadata = self, None
         monkeypatch.setattr(client, "Sender", lambda *_, **__: idle)
         monkeypatch.setattr(network, "poll", self._poll)
@@ -784,8 +784,8 @@ def test_rows_wait_in_spark_while_a_broker_that_throttles_has_enough(
 def test_a_write_that_is_throttled_says_so_on_its_way(
     network: Live, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(throttling, "FIRST_TOLD_MS", 100)
-    monkeypatch.setattr(throttling, "TOLD_EVERY_MS", 200)
+    monkeypatch.setattr(throttling, "FIRST_REPORT_MS", 100)
+    monkeypatch.setattr(throttling, "REPORT_EVERY_MS", 200)
     monkeypatch.setattr(sender, "LONGEST_POLL_MS", 10)
     network.hold()
     _, write = begun(network, client_id="nightly")

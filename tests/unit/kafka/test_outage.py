@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.kafka.waits import (
+    FIRST_LOG_MS,
     FIRST_MS,
     FIRST_PATIENCE_MS,
-    TELL_AGAIN_MS,
-    TELL_MS,
+    LOG_AGAIN_MS,
     Contact,
     FirstWait,
     Outage,
@@ -54,7 +54,7 @@ def test_what_has_worked_is_waited_for_and_what_never_has_fails_early(
 
 def test_a_first_failure_comes_within_ten_seconds() -> None:
     """With the examination of the hosts, which takes up to four seconds for a silent one."""
-    assert 5_000 <= FIRST_MS <= 6_000 < TELL_MS
+    assert 5_000 <= FIRST_MS <= 6_000 < FIRST_LOG_MS
 
 
 def test_a_broker_that_was_reached_has_worked() -> None:
@@ -69,11 +69,11 @@ def test_a_broker_that_was_reached_has_worked() -> None:
 
 def test_a_wait_is_told_once_and_another_one_later() -> None:
     outage = Outage(asks_alone=True)
-    assert not outage.is_to_be_told(TELL_MS - 1, 100_000)
-    assert outage.is_to_be_told(TELL_MS, 100_000)
-    assert not any(outage.is_to_be_told(TELL_MS + more_ms, 100_000 + more_ms) for more_ms in (1, 500, 10**6))
-    assert not outage.is_to_be_told(TELL_MS, 100_000 + 2 * TELL_MS)
-    assert outage.is_to_be_told(TELL_MS, 100_000 + TELL_AGAIN_MS)
+    assert not outage.is_log_due(FIRST_LOG_MS - 1, 100_000)
+    assert outage.is_log_due(FIRST_LOG_MS, 100_000)
+    assert not any(outage.is_log_due(FIRST_LOG_MS + more_ms, 100_000 + more_ms) for more_ms in (1, 500, 10**6))
+    assert not outage.is_log_due(FIRST_LOG_MS, 100_000 + 2 * FIRST_LOG_MS)
+    assert outage.is_log_due(FIRST_LOG_MS, 100_000 + LOG_AGAIN_MS)
     assert time_of_day(1_700_000_000_000) == "22:13:20 UTC"
 
 

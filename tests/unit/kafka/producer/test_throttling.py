@@ -11,9 +11,9 @@ from kafka_sink.errors import DeliveryTimeout, QuotaOutlastsTransaction, RateOut
 from kafka_sink.kafka.producer.sender import EXPIRY_GRAIN_MS
 from kafka_sink.kafka.producer.throttling import (
     BURST_MS,
-    FIRST_TOLD_MS,
+    FIRST_REPORT_MS,
     JUST_NOW_MS,
-    TOLD_EVERY_MS,
+    REPORT_EVERY_MS,
     WINDOW_MS,
     OpenTransaction,
     Rate,
@@ -38,7 +38,7 @@ def throttled(until_ms: int = 4_000, taken_bytes: int = MB) -> Throttling:
 
 
 def rest_ms(throttling: Throttling, waiting_bytes: int, now_ms: int) -> int:
-    told = throttling.tell({1: waiting_bytes}, now_ms)
+    told = throttling.report({1: waiting_bytes}, now_ms)
     assert told is not None
     return told.rest_ms
 
@@ -52,12 +52,12 @@ def throttle_on(throttling: Throttling, times_ms: range) -> None:
 
 class TestRate:
     def test_a_throttle_that_was_told_counts_at_once(self) -> None:
-        told = throttled().tell({1: 5 * MB}, 0)
+        told = throttled().report({1: 5 * MB}, 0)
         assert told is not None
         assert (told.bytes_per_s, told.rest_ms, told.waiting_bytes) == (250_000, 20_000, 5 * MB)
         # No less than the throttle itself; nothing where nothing waits.
         assert rest_ms(throttled(), 10, 1_000) == 3_000
-        assert throttled().tell({2: MB}, 0) is None
+        assert throttled().report({2: MB}, 0) is None
 
     def test_it_is_that_of_the_last_minutes(self) -> None:
         throttling = throttled()
@@ -94,11 +94,11 @@ class TestTelling:
         throttling.began(7_000)  # of writes before
         for passed_ms in range(0, 70_000, 500):
             throttling.looked(passed_ms, 7_000 + passed_ms, {1: 900_000})
-            if throttling.is_to_be_told():
-                told = throttling.tell({1: MB}, passed_ms)
+            if throttling.is_report_due():
+                told = throttling.report({1: MB}, passed_ms)
                 assert told is not None
                 told_at_ms.append(told.throttled_ms)
-        assert told_at_ms == [FIRST_TOLD_MS, FIRST_TOLD_MS + TOLD_EVERY_MS, FIRST_TOLD_MS + 2 * TOLD_EVERY_MS]
+        assert told_at_ms == [FIRST_REPORT_MS, FIRST_REPORT_MS + REPORT_EVERY_MS, FIRST_REPORT_MS + 2 * REPORT_EVERY_MS]
 
     def test_another_write_begins_anew(self) -> None:
         throttling = throttled()
@@ -277,11 +277,11 @@ def test_a_transaction_that_nobody_throttles_is_left_to_its_brokers() -> None:
 
 def test_whose_batch_it_is_counts_for_the_rate() -> None:
     c = in_transaction(timeout_ms=None)
-    feed(c, FIRST_TOLD_MS)
-    told = c.sender.to_tell(c.now_ms)
+    feed(c, FIRST_REPORT_MS)
+    told = c.sender.throttling_report(c.now_ms)
     assert told is not None and told.bytes_per_s is not None
     # One of twenty batches was taken, by the only node that leads.
-    assert told.waiting_bytes == 19 * told.bytes_per_s * FIRST_TOLD_MS / 1_000 > 19 * 900
+    assert told.waiting_bytes == 19 * told.bytes_per_s * FIRST_REPORT_MS / 1_000 > 19 * 900
 
 
 RATES = st.floats(0.05, 1e9)
