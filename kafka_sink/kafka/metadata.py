@@ -58,7 +58,6 @@ class MetadataSnapshot:
     `errors` has the error code of each topic whose last response was an error.
     """
 
-    version: int = 0
     brokers: tuple[Broker, ...] = ()
     topics: Mapping[str, TopicSnapshot] = field(default_factory=lambda: MappingProxyType({}))
     errors: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -202,7 +201,6 @@ class Metadata:
         old = self.snapshot
         self.snapshot = replace(
             old,
-            version=old.version + 1,
             topics=MappingProxyType({name: topic for name, topic in old.topics.items() if name not in idle}),
             errors=MappingProxyType({name: code for name, code in old.errors.items() if name not in idle}),
         )
@@ -245,10 +243,7 @@ class Metadata:
                 self._fresh_until_ms[answer.name] = now_ms + self._max_age_ms
                 self._ever_seen.add(answer.name)
         self.snapshot = MetadataSnapshot(
-            version=old.version + 1,
-            brokers=response.brokers or old.brokers,
-            topics=MappingProxyType(topics),
-            errors=MappingProxyType(errors),
+            brokers=response.brokers or old.brokers, topics=MappingProxyType(topics), errors=MappingProxyType(errors)
         )
         leaderless = any(NO_LEADER in topics[name].leaders for name in self._wanted if name in topics)
         if errors or leaderless:

@@ -266,11 +266,11 @@ def in_background(call: Callable[[], object]) -> tuple[threading.Thread, list[ob
 def refresh(network: LiveNetwork) -> None:
     """Wait until the last producer has the current state of the network."""
     metadata = network.sender.metadata
-    version = metadata.snapshot.version
+    answered = metadata.answered
     with network.lock:
         metadata.request_update()
         network.wakeup()
-        assert network.lock.wait_for(lambda: metadata.snapshot.version > version, 30)
+        assert network.lock.wait_for(lambda: metadata.answered > answered, 30)
 
 
 def watch_senders(monkeypatch: pytest.MonkeyPatch) -> list[Sender]:

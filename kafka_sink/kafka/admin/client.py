@@ -66,7 +66,6 @@ from kafka_sink.kafka.protocol.apis.transactions import EndTxnRequest, TxnOffset
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.needs import Guarantee
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.kafka.waits import Outage
 
 T = TypeVar("T")
 
@@ -101,10 +100,7 @@ class AdminClient:
         rng = random.Random()
         # For operations of more than one step.
         self.caller = Caller(config, driver or OwnConnections(config, cluster_id, rng), rng)
-
-    @property
-    def outage(self) -> Outage:
-        return self.caller.outage
+        self.outage = self.caller.outage
 
     def within(self, milliseconds: int) -> AbstractContextManager[None]:
         """Limit all requests in this context together to this time, if it is shorter than `max.block.ms`."""
