@@ -1,4 +1,4 @@
-"""The shell around the producer: the Sender thread, the lock, the waits, and the producers that a worker keeps.
+"""The shell around the producer: the Sender thread, the lock and the waits.
 
     with lease_producer(config) as producer:        # a kept one, or a new one
         write = Write(producer, topic="orders")     # `write.py`
@@ -6,10 +6,10 @@
             write.append(arrow_batch)               # routes, encodes, waits for metadata or memory if needed
         offsets = write.finish()                    # returns when every row is acknowledged, or raises
 
-Spark runs one worker process per running task and reuses the process for the next task. So this module, which workers
-import, keeps what is expensive to create: connections, metadata, producer id, buffers. A producer serves one write at a
-time. A failed producer is not reused. A producer is also not reused if its cluster may have been replaced or restored,
-because another producer may have the same producer id there.
+Spark reuses a worker process for the next task. So a worker keeps its producers (`kafka_sink.kept`), with what is
+expensive to create: connections, metadata, producer id, buffers. A producer serves one write at a time. A failed
+producer is not reused. A producer is also not reused if its cluster may have been replaced or restored, because another
+producer may have the same producer id there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Commits offsets to a consumer group that has no members, as Kafka's Admin.alterConsumerGroupOffsets does.
 
-    loading, moved, no answer ─> again, until COMMIT_PATIENCE_MS (`producer.coordinators`)
+    loading, moved, no answer ─> again, until COMMIT_PATIENCE_MS (`kafka.coordinators`)
     the group is refused, or some partitions ─> an error that says what to do; the other partitions are committed
 
 Source: org.apache.kafka.clients.admin.internals.AlterConsumerGroupOffsetsHandler; validateOffsetCommit of ClassicGroup,
