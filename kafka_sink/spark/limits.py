@@ -158,13 +158,12 @@ def _most_at_once(paces: Sequence[Pace]) -> int:
 
 def warn_of_throttling(write: Write, config: SinkConfig) -> None:
     """Log one line if brokers throttled the task."""
-    figures = write.figures().producer
-    longest_ms = figures["produce-throttle-time-max"]
-    if longest_ms > 0:
+    found = write.acknowledgements
+    if found.longest_throttle_ms > 0:
         log.warning(
             "brokers throttled this task by a quota of its user or of client id %r: a Produce request by %.0f ms on "
             "average, by %.0f ms at the longest (KIP-219). It waited as long as it was told to; rows are not lost.",
             config.producer.client_id,
-            figures["produce-throttle-time-avg"],
-            longest_ms,
+            found.throttle_ms / found.answers,
+            found.longest_throttle_ms,
         )

@@ -43,7 +43,6 @@ from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.protocol.api import Request
 from kafka_sink.kafka.protocol.apis.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.kafka.write import Write
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import complete, given_options, sink_config

@@ -40,7 +40,6 @@ from kafka_sink.kafka.protocol.api import Request, Response
 from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest, ProduceResponse
 from kafka_sink.kafka.protocol.apis.transactions import EndTxnRequest, InitProducerIdRequest, TxnOffsetCommitRequest
-from kafka_sink.kafka.protocol.requests import Request, Response
 from kafka_sink.kafka.write import Write
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import SinkConfig, given_options, sink_config

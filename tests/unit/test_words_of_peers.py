@@ -33,7 +33,6 @@ from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequ
 from kafka_sink.kafka.protocol.apis.topics import CreateTopicsRequest, TopicConfigsRequest
 from kafka_sink.kafka.protocol.apis.transaction_state import DescribeTransactionsRequest, ListTransactionsRequest
 from kafka_sink.kafka.protocol.apis.transactions import InitProducerIdRequest
-from kafka_sink.kafka.protocol.requests import Request
 from kafka_sink.kafka.write import Write
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import sink_config

@@ -16,6 +16,7 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.consumer.fetch_policy import Action, on_read_error
 from kafka_sink.kafka.metadata import NO_LEADER
+from kafka_sink.kafka.protocol.api import Request, Response
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
 from kafka_sink.kafka.protocol.apis.offsets import (
@@ -28,7 +29,6 @@ from kafka_sink.kafka.protocol.apis.offsets import (
     OffsetForLeaderEpochResponse,
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
-from kafka_sink.kafka.protocol.requests import Request, Response
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.records.record_batch import HEADER_BYTES, MAGIC
 

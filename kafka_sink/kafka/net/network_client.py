@@ -51,7 +51,6 @@ from kafka_sink.errors import (
 )
 from kafka_sink.errors.exhaustion import PATIENCE_MS, exhausted, is_exhaustion
 from kafka_sink.kafka.clock import started
-from kafka_sink.kafka.net.cluster_identity import ClusterIdentity
 from kafka_sink.kafka.net.nodes import ClusterIdentity, Ending, Held, Node, Nodes, NodeState
 from kafka_sink.kafka.net.resolver import resolve as resolve_by_system
 from kafka_sink.kafka.net.transport import (
