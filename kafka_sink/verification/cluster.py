@@ -167,7 +167,7 @@ class PartitionReader:
             self._consumer.assign([TopicPartition(self._where.topic, self._where.partition, first)])
             self._position, self._ahead = first, None
         while True:
-            message, self._ahead = self._ahead or self._next(), None
+            message, self._ahead = self._ahead or self._next(last), None
             if message is None:
                 return
             offset = message.offset()
@@ -182,8 +182,12 @@ class PartitionReader:
             if offset == last:
                 return
 
-    def _next(self) -> Message | None:
-        """Return the next record, or None at the end of the log. Raises RecordsUnreadable."""
+    def _next(self, last: int) -> Message | None:
+        """Return the next record, or None if the log ends before offset `last` or at it. Raises RecordsUnreadable.
+
+        A leader that was just elected hands out records up to an older end, for a second or more. It names its end only
+        when it knows it (KIP-207).
+        """
         deadline_s, last_error = time.monotonic() + self._cluster.timeout_s, "no broker answered in time"
         while time.monotonic() < deadline_s:
             message = self._consumer.poll(POLL_S)
@@ -193,9 +197,15 @@ class PartitionReader:
             if error is None:
                 return message
             if error.code() == KafkaError._PARTITION_EOF:
-                # The client reports the end only once, so the next read must seek again.
-                self._position = None
-                return None
+                read_to = message.offset()
+                assert read_to is not None
+                if read_to > last or read_to >= self._watermarks(self._consumer)[1]:
+                    # The client reports the end only once, so the next read must seek again.
+                    self._position = None
+                    return None
+                last_error = f"the leader hands out no record from offset {read_to} on, and its log goes on"
+                self._consumer.assign([TopicPartition(self._where.topic, self._where.partition, read_to)])
+                continue
             last_error = error.str()
             if error.code() in HOPELESS:
                 break

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
 
 from kafka_sink.broker import LocalKafka
@@ -122,12 +122,27 @@ def read_values(kafka: LocalKafka, topic: str, isolation: str = "read_committed"
             if error is None:
                 rows[message.value() or b""] += 1
             elif error.code() == PARTITION_EOF:
-                ended.add(message.partition() or 0)
+                ended |= {message.partition() or 0} if is_end(consumer, message) else set()
             else:
                 raise KafkaException(error)
     finally:
         consumer.close()
     return rows
+
+
+def is_end(consumer: Consumer, message: Message) -> bool:
+    """Return True if the consumer has read a partition to its end, of which `message` tells.
+
+    A leader that was just elected hands out records up to an older end, and names its end only when it knows it
+    (KIP-207). Then the consumer reads on from there.
+    """
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    assert topic is not None and partition is not None and offset is not None
+    place = TopicPartition(topic, partition, offset)
+    _, end = consumer.get_watermark_offsets(place, DEADLINE_S)
+    if end > offset:
+        consumer.seek(place)
+    return end <= offset
 
 
 def held_back(kafka: LocalKafka, topic: str) -> int:

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from confluent_kafka import ElectionType, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec, PartitionMetadata
+from confluent_kafka import ElectionType, KafkaException
+from confluent_kafka.admin import AdminClient
 
 import processes
 from kafka_sink.broker import LocalKafka
@@ -33,37 +33,20 @@ def controller(kafka: LocalKafka) -> int:
 
 
 def wait_until_whole(kafka: LocalKafka) -> None:
-    """Every replica of every partition is in sync, and each is led where it was meant to be, by a leader that knows its
-    end."""
+    """Every replica of every partition is in sync, and each is led where it was meant to be."""
     client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-
-    def partitions() -> Iterator[tuple[str, PartitionMetadata]]:
-        for name, topic in client.list_topics(timeout=DEADLINE_S).topics.items():
-            for partition in topic.partitions.values():
-                yield name, partition
 
     def whole() -> bool:
         try:
-            return all(len(each.isrs) == len(each.replicas) for _, each in partitions())
+            topics = client.list_topics(timeout=DEADLINE_S).topics.values()
         except KafkaException:  # no broker knows enough yet
             return False
-
-    def ends_are_known() -> bool:
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        asked = {TopicPartition(name, each.id): latest for name, each in partitions()}
-        try:
-            for end in client.list_offsets(asked, request_timeout=DEADLINE_S).values():
-                end.result()
-        except KafkaException:
-            return False
-        return True
+        partitions = [partition for topic in topics for partition in topic.partitions.values()]
+        return all(len(each.isrs) == len(each.replicas) for each in partitions)
 
     wait_until(whole, DEADLINE_S, "all replicas are in sync")
     # Otherwise a node that came back would lead nothing for five minutes.
     client.elect_leaders(ElectionType.PREFERRED).result(DEADLINE_S)
-    # A new leader learns of the end with its followers' next Fetch, and refuses ListOffsets until then (KIP-207). It
-    # answers a Fetch up to an older end, so a reader that stops there would miss rows.
-    wait_until(ends_are_known, DEADLINE_S, "all leaders know their ends")
 
 
 @contextlib.contextmanager

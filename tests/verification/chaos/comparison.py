@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from broker_admin import PARTITION_EOF, is_end
+
 DEADLINE_S = 60
 # A call returns when it has so many, or when its time is over.
 MESSAGES_A_CALL, CALL_S = 10_000, 0.2
-PARTITION_EOF = -191
 
 
 @dataclass(slots=True)
@@ -48,7 +49,7 @@ class ReadTopic:
                         self._next_offsets[partition] = offset + 1
                     elif error.code() == PARTITION_EOF:
                         self._next_offsets[partition] = offset
-                        ended.add(partition)
+                        ended |= {partition} if is_end(consumer, message) else set()
                     else:
                         raise KafkaException(error)
         finally:
