@@ -23,7 +23,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
-from kafka_sink.errors import KafkaSinkError
+from kafka_sink.errors import BrokersUnreachable, KafkaSinkError
 from kafka_sink.errors.exhaustion import exhaustion_named
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import ClientConfig, ConsumerConfig
@@ -213,9 +213,11 @@ def _use(
             # Any exception, also an interrupt: the next user must not inherit unfinished work of this one.
             client.close()
             if isinstance(error, KafkaSinkError):
+                error.of_principal(config.security.principal)
+            if isinstance(error, BrokersUnreachable):
+                # Imported here: no other end of a client needs the doctor.
                 from kafka_sink.doctor.writing import look_at_hosts
 
-                error.of_principal(config.security.principal)
                 look_at_hosts(error, config)
             raise
     _note_answer(client)

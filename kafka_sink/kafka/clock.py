@@ -8,8 +8,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 T = TypeVar("T")
 
@@ -27,6 +29,8 @@ def wall_clock_ms() -> int:
 def started(call: Callable[[], T]) -> Future[T]:
     """Begin `call`, which may block forever, in a thread of its own. The future holds its result or exception. No code
     waits for the thread, not even the end of the interpreter."""
+    from concurrent.futures import Future
+
     future: Future[T] = Future()
 
     def run() -> None:

@@ -273,7 +273,6 @@ def _merge(old: TopicSnapshot | None, answer: TopicMetadata) -> TopicSnapshot:
         return new
     if old.topic_id != new.topic_id:
         # Brokers are being upgraded. It may be another topic, so its leaders count. It keeps its id (`ids_differ`).
-        # Brokers are being upgraded. It may be another topic, so its leaders count. It keeps its id.
         return replace(new, topic_id=old.topic_id)
     known = list(zip(old.leaders, old.leader_epochs, strict=True))
     reported = list(zip(new.leaders, new.leader_epochs, strict=True))

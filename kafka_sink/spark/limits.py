@@ -24,7 +24,7 @@ from kafka_sink.options.config import FAIL, SinkConfig
 from kafka_sink.spark.task_results import Pace, TaskCommitMessage
 
 if TYPE_CHECKING:
-    from kafka_sink.kafka.admin.client import AdminClient
+    from kafka_sink.kafka.client import Producer
     from kafka_sink.kafka.producer.row_limits import TopicRules
     from kafka_sink.kafka.write import Write
 
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 def bad_row_policy(
     config: SinkConfig,
     conf: Mapping[str, str],
-    admin: AdminClient,
+    producer: Producer,
     *,
     query_id: str | None = None,
     batch_id: int | None = None,
@@ -42,7 +42,8 @@ def bad_row_policy(
     """Return the task's policy for bad rows, or None if a bad row must fail the task.
 
     `conf`: Spark's conf in the task, which has a stream's query and micro-batch. An exactly-once write passes
-    `query_id` and `batch_id` instead. `admin`: asks for the limits of topics.
+    `query_id` and `batch_id` instead. `producer`: its admin client, which most writes never make, asks for the limits
+    of topics.
     """
     if config.bad_rows == FAIL:
         return None
@@ -55,18 +56,18 @@ def bad_row_policy(
         dead_letter_topic=config.dead_letter_topic,
         limits=BadRowLimits(config.max_bad_rows, config.max_bad_row_fraction),
         origin=Origin(query_id, batch_id, context.partitionId() if context else 0, config.topic),
-        rules=_topic_rules(admin, config.producer.max_request_size),
+        rules=_topic_rules(producer, config.producer.max_request_size),
     )
 
 
-def _topic_rules(admin: AdminClient, max_request_size: int) -> Callable[[Collection[str]], Mapping[str, TopicRules]]:
+def _topic_rules(producer: Producer, max_request_size: int) -> Callable[[Collection[str]], Mapping[str, TopicRules]]:
     from kafka_sink.kafka.producer.row_limits import SETTINGS, topic_rules
 
     is_logged = False
 
     def rules(topics: Collection[str]) -> Mapping[str, TopicRules]:
         nonlocal is_logged
-        settings = admin.topic_settings(topics, SETTINGS)
+        settings = producer.admin.topic_settings(topics, SETTINGS)
         unknown = sorted(topic for topic, known in settings.items() if not known)
         if unknown and not is_logged:
             is_logged = True

@@ -126,7 +126,7 @@ def write_rows(
                 config,
                 chain,
                 begun_batches,
-                bad_rows=bad_row_policy(config, task.conf, producer.admin),
+                bad_rows=bad_row_policy(config, task.conf, producer),
                 row_identity=row_identity(config, identity, task.slot),
             )
     return TaskCommitMessage(

@@ -56,7 +56,7 @@ def measure(on: Bench, case: Case, batches: Sequence[pa.RecordBatch]) -> float:
     try:
         producer.admin.transaction_version()  # connected, as a worker's producer is after its first task
         started_s = time.process_time()
-        policy = bad_row_policy(config, {}, producer.admin)
+        policy = bad_row_policy(config, {}, producer)
         to = Write(producer, topic=topic, partitioner="murmur2", bad_rows=policy)
         for batch in batches:
             to.append(batch)

@@ -133,7 +133,7 @@ class _Slot:
             chain,
             arrow_batches,
             bad_rows=bad_row_policy(
-                self.config, self.task.conf, self.producer.admin, query_id=query_id, batch_id=micro_batch_id
+                self.config, self.task.conf, self.producer, query_id=query_id, batch_id=micro_batch_id
             ),
             row_identity=row_identity(self.config, self.identity, self.task.slot),
             transaction=Transaction(

@@ -127,7 +127,7 @@ def test_the_commit_goes_by_the_limits_that_tasks_bring(caplog: pytest.LogCaptur
 
 def test_options_task_and_stream_make_a_policy() -> None:
     def policy(of: SinkConfig, conf: Mapping[str, str], **ids: Any) -> Any:
-        return bad_row_policy(of, conf, mock.Mock(AdminClient), **ids)
+        return bad_row_policy(of, conf, mock.Mock(), **ids)
 
     def ids(conf: Mapping[str, str], **ids: Any) -> tuple[Any, ...]:
         origin = policy(DROP, conf, **ids).origin
@@ -149,7 +149,7 @@ def test_limits_that_are_not_told_are_warned_of_once(caplog: pytest.LogCaptureFi
         asked.append(sorted(topics))
         return {topic: {"max.message.bytes": "700"} if topic == "told" else {} for topic in topics}
 
-    made = bad_row_policy(DROP, {}, mock.Mock(AdminClient, topic_settings=ask))
+    made = bad_row_policy(DROP, {}, mock.Mock(admin=mock.Mock(AdminClient, topic_settings=ask)))
     assert made is not None
     assert made.rules({"told"}) == {"told": TopicRules(700)}
     assert caplog.messages == []
