@@ -23,7 +23,6 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from kafka_sink.doctor.engine import examine_hosts
 from kafka_sink.doctor.interpreter import Interpreter, interpreter_of, judged, this_interpreter
 from kafka_sink.doctor.report import DRIVER, Finding, Report, Verdict, failed, from_json, to_json, warning
 from kafka_sink.kafka.config import ClientConfig
@@ -160,4 +159,7 @@ def examine_from_executors(spark: SparkSession, config: ClientConfig) -> Report:
 @functools.lru_cache(maxsize=1)
 def _seen_for(job: str, config: ClientConfig) -> str:
     """Return the verdicts of this process, which may run several tasks of a job and checks once."""
+    # The report on interpreters needs none of it.
+    from kafka_sink.doctor.engine import examine_hosts
+
     return to_json(examine_hosts(config).verdicts)

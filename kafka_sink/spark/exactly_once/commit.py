@@ -28,7 +28,6 @@ from kafka_sink.spark.exactly_once.plan import (
     recall,
     sink_of,
 )
-from kafka_sink.spark.exactly_once.slot import total_of
 from kafka_sink.spark.limits import warn_of_rate
 from kafka_sink.spark.receipt_writer import write_receipt
 from kafka_sink.spark.task_results import TaskCommitMessage
@@ -115,7 +114,7 @@ def _forget(given: GivenOptions, plan: Plan) -> None:
                 with client.within(FORGET_MS):
                     run(client, two_phase.forget(plan.sink, plan.facts.generation))
             except KafkaSinkError as error:
-                # A different error class, so that the client does not check the cluster's hosts (`first_aid`).
+                # A different error class, so that the client does not check the cluster's hosts (`look_at_hosts`).
                 raise _LeftThere from error
     # Catch all exceptions: after an error Spark would fail a write that is complete.
     except Exception as error:
@@ -185,6 +184,9 @@ def _skip_version(given: GivenOptions, counted: Sequence[CountedCommitMessage]) 
 
 
 def _check_written(given: GivenOptions, plan: Plan, counted: Sequence[CountedCommitMessage]) -> None:
+    # Imported here: other commits need nothing of a task.
+    from kafka_sink.spark.exactly_once.slot import total_of
+
     assert plan.facts.decision is not None, "the decision of the written version"
     topics = tuple(sorted({topic for each in counted for topic in each.topics}))
     with (
