@@ -1,6 +1,6 @@
 """Progress of a running write: a bar for exports, a line and metrics for each micro-batch of a stream.
 
-    from kafka_sink.exporting.progress import ExportBar
+    from kafka_sink.monitoring.bar import ExportBar
     from kafka_sink.monitoring.listener import ProgressLine, ProgressListener, ReceiptTotals, StreamTally
     from kafka_sink.monitoring.prometheus import Prometheus
     from kafka_sink.monitoring.opentelemetry import OpenTelemetry

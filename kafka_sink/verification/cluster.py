@@ -45,6 +45,11 @@ HOPELESS = frozenset({
     KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION,
     KafkaError._SSL,
 })  # fmt: skip
+# While a leader is elected: the next one, or the same one, answers soon.
+ELECTED = frozenset({
+    KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
+})  # fmt: skip
 
 NO_KERBEROS = (
     "confluent-kafka's wheels have no Kerberos; install librdkafka-dev and libsasl2-modules-gssapi-mit, then pip "
@@ -154,11 +159,20 @@ class PartitionReader:
         return Log(start, visible_end, end, self._is_compacted)
 
     def _watermarks(self, consumer: Consumer) -> tuple[int, int]:
-        try:
-            low, high = consumer.get_watermark_offsets(self._where, timeout=self._cluster.timeout_s)
-        except KafkaException as error:
-            raise self._unreadable(_text(error)) from error
-        return low, high
+        """Return where the log begins, and where it ends for this consumer.
+
+        A leader that was just elected does not tell until it knows (KIP-207), and the client asks it only once.
+        """
+        deadline_s = time.monotonic() + self._cluster.timeout_s
+        while True:
+            try:
+                low, high = consumer.get_watermark_offsets(self._where, timeout=self._cluster.timeout_s)
+            except KafkaException as error:
+                if error.args[0].code() not in ELECTED or time.monotonic() >= deadline_s:
+                    raise self._unreadable(_text(error)) from error
+                time.sleep(POLL_S)
+            else:
+                return low, high
 
     def records(self, first: int, last: int) -> Iterator[Record]:
         """Yield the visible records from offset `first` to `last`. Raises RecordsUnreadable."""
@@ -185,8 +199,7 @@ class PartitionReader:
     def _next(self, last: int) -> Message | None:
         """Return the next record, or None if the log ends before offset `last` or at it. Raises RecordsUnreadable.
 
-        A leader that was just elected hands out records up to an older end, for a second or more. It names its end only
-        when it knows it (KIP-207).
+        A leader that was just elected hands out records up to an older end, for a second or more.
         """
         deadline_s, last_error = time.monotonic() + self._cluster.timeout_s, "no broker answered in time"
         while time.monotonic() < deadline_s:

@@ -21,6 +21,7 @@ from kafka_sink.exporting.arguments import NAME_OF_WORD, sink_options
 from kafka_sink.exporting.co_partition import check, co_partitioned
 from kafka_sink.exporting.columns import ColumnArguments
 from kafka_sink.exporting.progress import is_looked_at, watched
+from kafka_sink.monitoring import bar
 from kafka_sink.options.config import SinkConfig, sink_config
 from kafka_sink.options.table import OPTIONS, SPARK_OPTIONS, WRITING
 from kafka_sink.spark import source
@@ -252,14 +253,14 @@ def test_a_bar_stands_behind_the_users_interceptors_in_a_format_of_its_own() -> 
 
 def test_many_exports_have_one_format_and_one_accumulator(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither can be taken back: of each call they would be a leak."""
-    bars: list[ref[progress.ExportBar]] = []
+    bars: list[ref[bar.ExportBar]] = []
 
-    class Known(progress.ExportBar):
-        def __enter__(self) -> progress.ExportBar:
+    class Known(bar.ExportBar):
+        def __enter__(self) -> bar.ExportBar:
             bars.append(ref(self))
             return super().__enter__()
 
-    monkeypatch.setattr(progress, "ExportBar", Known)
+    monkeypatch.setattr(bar, "ExportBar", Known)
     main = session()
     assert len({format_of(main) for _ in range(50)}) == 1
     assert (len(main.registered), main.sparkContext.made) == (1, 1)

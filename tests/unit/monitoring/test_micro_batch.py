@@ -12,11 +12,11 @@ import pytest
 from pyspark import Accumulator, TaskContext
 
 from kafka_sink.errors import ProducerClosed
-from kafka_sink.exporting.progress import ExportBar
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.statistics import ReadStatistics, WriteStatistics
 from kafka_sink.monitoring import listener
+from kafka_sink.monitoring.bar import ExportBar
 from kafka_sink.monitoring.listener import (
     KEPT_MICRO_BATCHES,
     NOTHING_KNOWN,

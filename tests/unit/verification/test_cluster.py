@@ -4,10 +4,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kafka_sink.errors import RecordsUnreadable
-from kafka_sink.verification.cluster import PartitionReader
+from kafka_sink.verification import cluster as librdkafka
+from kafka_sink.verification.cluster import ELECTED, PartitionReader
 
 NO_ERROR = None
 
@@ -18,6 +19,7 @@ class Elected:
 
     def __init__(self, end: int, *handed_out: int) -> None:
         self.end, self.handed_out, self.position = end, list(handed_out), 0
+        self.refusals: list[int] = []
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         if partitions[0].offset == self.handed_out[0] and len(self.handed_out) > 1:
@@ -25,6 +27,8 @@ class Elected:
         self.position = partitions[0].offset
 
     def get_watermark_offsets(self, partition: TopicPartition, timeout: float) -> tuple[int, int]:
+        if self.refusals:
+            raise KafkaException(KafkaError(self.refusals.pop()))
         return 0, self.end
 
     def poll(self, timeout: float) -> Any:
@@ -58,3 +62,17 @@ def test_the_end_of_the_log_ends_the_records() -> None:
 def test_a_leader_that_does_not_learn_of_its_end_is_an_error() -> None:
     with pytest.raises(RecordsUnreadable, match="no record from offset 4 on, and its log goes on"):
         read(Elected(10, 4), 0, 9, timeout_s=0.05)
+
+
+def test_a_leader_that_does_not_know_its_end_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(librdkafka, "POLL_S", 0.001)
+    elected = Elected(10, 4, 10)
+    elected.refusals = sorted(ELECTED)
+    assert read(elected, 0, 9) == list(range(10))
+
+
+def test_an_end_that_nobody_may_ask_for_is_an_error() -> None:
+    refused = Elected(10, 4)
+    refused.refusals = [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+    with pytest.raises(RecordsUnreadable, match="authorization failed"):
+        read(refused, 0, 9)
