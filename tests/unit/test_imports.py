@@ -204,3 +204,31 @@ def test_a_worker_that_encodes_imports_an_encoder_once_it_has_rows() -> None:
     imported = set(ran.stdout.split())
     assert "kafka_sink.registry.avro" in imported
     assert imported.isdisjoint(("pandas", "fastavro", "google.protobuf", "jsonschema", "confluent_kafka"))
+
+
+# Packages of the extras, as they are imported.
+EXTRAS = (
+    "botocore", "confluent_kafka", "crc32c", "cryptography", "fastavro", "google.protobuf", "grpc_tools",
+    "opentelemetry", "prometheus_client", "tqdm",
+)  # fmt: skip
+NEED_AN_EXTRA = {
+    "cli.read", "cli.verify", "monitoring.bar", "monitoring.opentelemetry", "monitoring.prometheus",
+    "verification.checking", "verification.cluster",
+}  # fmt: skip
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+import kafka_sink
+sys.modules.update(dict.fromkeys(sys.argv[1:]))
+for each in pkgutil.walk_packages(kafka_sink.__path__, "kafka_sink."):
+    if not each.name.endswith(("__main__", ".leash", "._kernel", ".compiled")):
+        try:
+            importlib.import_module(each.name)
+        except ImportError:
+            print(each.name.removeprefix("kafka_sink."))
+"""
+
+
+def test_a_module_needs_no_extra_unless_it_is_for_that() -> None:
+    """Otherwise an installation without extras fails where it should do without, or say what to install."""
+    program = [sys.executable, "-c", IMPORT_ALL, *EXTRAS]
+    assert set(subprocess.check_output(program, text=True, cwd=SOURCES.parent).split()) == NEED_AN_EXTRA
