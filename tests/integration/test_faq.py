@@ -45,7 +45,7 @@ def test_sparks_progress_has_the_rows_that_it_handed_over(here: Here) -> None:
     query = here.start(here.arriving(here.numbers(ROWS)), here.topic(1))
     finish(query)
     written = [progress.sink.numOutputRows for progress in query.recentProgress if progress.numInputRows]
-    assert "`sink.numOutputRows` is the number of rows" in FAQ
+    assert "`sink.numOutputRows` counts those that Spark handed" in FAQ
     assert written == [ROWS]
 
 
