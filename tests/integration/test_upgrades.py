@@ -14,7 +14,7 @@ import pytest
 
 from broker_admin import held_back, open_transactions, read
 from code_blocks import ROOT
-from exactly_once_runs import ALL_ONCE, incoming, kill_at, run
+from exactly_once_runs import ALL_ONCE, kill_at, run
 from kafka_sink.broker import LocalKafka
 
 FROM = os.environ.get("PYKAFKA_UPGRADE_FROM", "")
@@ -52,7 +52,6 @@ def test_another_build_goes_on_in_mid_micro_batch(
 ) -> None:
     name = f"{way}-{request.node.callspec.indices['step']}"
     kafka.create_topic(name, 2)
-    incoming(tmp_path / "incoming")
     first, second = (before, None) if way == "upgrade" else (None, before)
     kill_at(step, kafka, name, tmp_path, package=first)
     status, said = run(kafka, name, tmp_path, None, package=second)

@@ -139,7 +139,7 @@ def main(given: SimpleNamespace) -> None:
         spark.dataSource.register(NothingDataSource)
     spark.range(10).write.format("noop").mode("overwrite").save()
     for number, idle_s in enumerate((0, given.idle_s)[: 2 if given.idle_s else 1]):
-        time.sleep(idle_s)
+        time.sleep(idle_s)  # the idle time is what is measured
         run = measured(job(spark, given, f"{given.folder}/checkpoint-{number}"))
         print(json.dumps(run, default=asdict), flush=True)
     spark.stop()

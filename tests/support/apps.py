@@ -373,7 +373,7 @@ def reduced(frame: DataFrame, fault: str, folder: Path, *, barrier: bool) -> Dat
         if (slot, attempt) == (0, 0):
             end_s = time.monotonic() + SECOND_ATTEMPT_S
             while not (folder / "attempt-0-1").exists() and time.monotonic() < end_s:
-                time.sleep(0.02)
+                time.sleep(0.02)  # between two looks
         yield from rows
 
     return frame.mapInArrow(in_reduce_stage, frame.schema, barrier=barrier)

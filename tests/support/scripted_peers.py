@@ -70,7 +70,7 @@ def drips(first: bytes, byte: bytes = b"x", pause_s: float = 0.05) -> Behaviour:
     def behave(sock: socket.socket) -> None:
         sock.sendall(first)
         for _ in range(300):
-            time.sleep(pause_s)
+            time.sleep(pause_s)  # the slowness that is tried
             sock.sendall(byte)
 
     return behave

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ class Response(Protocol):
     def throttle_time_ms(self) -> int: ...
 
 
-class Request:
+class Request(ABC):
     """A request of `api`: how it is written, how its response is read, and what an answer to it may cost."""
 
     __slots__ = ()
@@ -57,15 +58,15 @@ class Request:
         """Return the versions in which the client can send the request."""
         return self.api.min_version, self.api.max_version
 
+    @abstractmethod
     def to_kio(self, kio: Any, version: int) -> Any:
         """Return the request as kio's. `kio`: kio's module of the version."""
-        raise NotImplementedError
 
+    @abstractmethod
     def response(self, message: Message) -> Response:
         """Return the response that `message` is. Raises ProtocolError."""
-        raise NotImplementedError
 
-    def check(self, response: Any) -> None:
+    def check(self, response: Any) -> None:  # noqa: B027 (some answers need no check)
         """Raise ProtocolError if `response` does not answer the request."""
 
     def most(self) -> Mapping[str, int]:
