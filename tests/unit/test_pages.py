@@ -301,3 +301,22 @@ def test_the_page_of_performance_has_the_formulas_of_the_model_and_their_symbols
     assert formulas in text_of("docs/design/performance.md") and symbols in text_of("docs/design/performance.md")
     letters = {word for each in slot_model.FORMULAS for word in each.text.replace("(", " ").split() if len(word) == 1}
     assert {each for each in letters if each.isalpha()} <= slot_model.SYMBOLS.keys()
+
+
+# Of the table of KIPs: the numbers of a row, and what is there of them.
+KIP_ROW = re.compile(r"^\| ([\d, ]+) \| [^|]+ \| (yes|partly|no|brokers' own)\b[^|]*\|$", re.MULTILINE)
+
+
+def test_every_kip_that_the_code_names_is_in_the_table_once() -> None:
+    lines = [line for line in text_of("docs/kips.md").splitlines() if re.match(r"\| \d", line)]
+    assert [line for line in lines if not KIP_ROW.match(line)] == []
+    listed = [int(number) for line in lines for number in line.split("|")[1].split(",")]
+    assert Counter(listed).most_common(1)[0][1] == 1
+    firsts = [int(line.split("|")[1].split(",")[0]) for line in lines]
+    assert firsts == sorted(firsts)
+    # The brokers of tests are no part of the client.
+    sources = [path for path in (ROOT / "kafka_sink").rglob("*.[pch]*") if path.suffix in (".py", ".c", ".h")]
+    own = [path for path in sources if path.relative_to(ROOT).parts[1] != "broker"]
+    named = {int(kip) for path in own for kip in re.findall(r"KIP-(\d+)", path.read_text(encoding="utf-8"))}
+    assert 98 in named
+    assert named - set(listed) == set()
