@@ -31,26 +31,25 @@ from kafka_sink.errors.exhaustion import is_exhaustion
 class LocalKafkaError(KafkaSinkError):
     """The local broker for development and tests failed."""
 
+    _data = DataState.NO_DATA
+
 
 class LocalClusterUnusable(LocalKafkaError):
     """The cluster cannot do the operation. `problem` is a sentence that names the operation and the reason."""
 
     problem: str = field(kw_only=False)
 
-    def explanation(self) -> Explanation:
-        return Explanation(self.problem, DataState.NO_DATA, "Correct that, or start the cluster again.")
+    _happened = "{problem}"
+    _advice = "Correct that, or start the cluster again."
 
 
 class JavaNotFound(LocalKafkaError):
     searched: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"no Java for the local broker: {self.searched}.",
-            DataState.NO_DATA,
-            "Install Java 17 or newer (on Debian or Ubuntu: apt install openjdk-17-jre-headless), or set JAVA_HOME to "
-            "one.",
-        )
+    _happened = "no Java for the local broker: {searched}."
+    _advice = (
+        "Install Java 17 or newer (on Debian or Ubuntu: apt install openjdk-17-jre-headless), or set JAVA_HOME to one."
+    )
 
 
 class JavaVersionUnsupported(LocalKafkaError):
@@ -58,59 +57,48 @@ class JavaVersionUnsupported(LocalKafkaError):
     major: int
     minimum: int
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"{self.java} is Java {self.major}; the local broker needs {self.minimum} or newer.",
-            DataState.NO_DATA,
-            "Install a newer Java and set JAVA_HOME to it.",
-        )
+    _happened = "{java} is Java {major}; the local broker needs {minimum} or newer."
+    _advice = "Install a newer Java and set JAVA_HOME to it."
 
 
 class IvyNotFound(LocalKafkaError):
     searched: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"no Ivy to fetch the local broker's jars with: {self.searched}.",
-            DataState.NO_DATA,
-            "The jar comes with the PyPI package pyspark: install that in this Python.",
-        )
+    _happened = "no Ivy to fetch the local broker's jars with: {searched}."
+    _advice = "The jar comes with the PyPI package pyspark: install that in this Python."
 
 
 class DownloadFailed(LocalKafkaError):
     kafka_version: str
     reason: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"the jars of Kafka {self.kafka_version} could not be fetched: {self.reason}.",
-            DataState.NO_DATA,
-            "They are needed once and then kept: check the network and try again; what has been fetched is not fetched "
-            "again. Java takes a proxy from JAVA_TOOL_OPTIONS (-Dhttps.proxyHost=... -Dhttps.proxyPort=...), not from "
-            "https_proxy.",
-        )
+    _happened = "the jars of Kafka {kafka_version} could not be fetched: {reason}."
+    _advice = (
+        "They are needed once and then kept: check the network and try again; what has been fetched is not fetched "
+        "again. Java takes a proxy from JAVA_TOOL_OPTIONS (-Dhttps.proxyHost=... -Dhttps.proxyPort=...), not from "
+        "https_proxy."
+    )
 
 
 class DiskFull(LocalKafkaError):
     directory: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"no space left (or quota exceeded) in {self.directory}. The jars of a Kafka version take 100 MB while "
-            "they are fetched, an idle broker 1 MB.",
-            DataState.NO_DATA,
-            "Free some, or name another place: --dir or LocalKafka(dir=...) for data, TMPDIR for temporary data, "
-            "XDG_CACHE_HOME for jars.",
-        )
+    _happened = (
+        "no space left (or quota exceeded) in {directory}. The jars of a Kafka version take 100 MB while they are "
+        "fetched, an idle broker 1 MB."
+    )
+    _advice = (
+        "Free some, or name another place: --dir or LocalKafka(dir=...) for data, TMPDIR for temporary data, "
+        "XDG_CACHE_HOME for jars."
+    )
 
 
 class DirectoryUnusable(LocalKafkaError):
     directory: str
     reason: str
 
-    def explanation(self) -> Explanation:
-        happened = f"{self.directory} cannot be used by the local broker: {self.reason}."
-        return Explanation(happened, DataState.NO_DATA, "Name another folder.")
+    _happened = "{directory} cannot be used by the local broker: {reason}."
+    _advice = "Name another folder."
 
 
 class HostExhausted(LocalKafkaError):
@@ -119,12 +107,8 @@ class HostExhausted(LocalKafkaError):
     what: str
     reason: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"the local broker was not started, as this process has no more {self.what}: {self.reason}.",
-            DataState.NO_DATA,
-            "Raise that limit, or stop what uses it up.",
-        )
+    _happened = "the local broker was not started, as this process has no more {what}: {reason}."
+    _advice = "Raise that limit, or stop what uses it up."
 
 
 class BrokerStartFailed(LocalKafkaError):

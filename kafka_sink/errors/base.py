@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
 from inspect import Parameter, Signature
-from typing import Any, NamedTuple, Self, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, Self, dataclass_transform
 
 from kafka_sink.errors.quoting import escaped, quoted, quoted_tail
 
@@ -70,11 +70,24 @@ class Parts(NamedTuple):
     advice: str
 
 
+class _Facts(dict[str, Any]):
+    """The attributes of an error, for `str.format_map`."""
+
+    def __init__(self, error: KafkaSinkError) -> None:
+        self._error = error
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(self._error, name)
+
+
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 class KafkaSinkError(Exception):
     """Base of every error of this package.
 
-    Each error is a dataclass of its facts. Facts are escaped and cut to a maximum length. Errors survive pickling and
+    Each error is a dataclass of its facts. The texts of its message name them: `topic {topic!r} does not exist`. An
+    error whose texts depend on facts in another way overrides `explanation`.
+
+    Facts are escaped and cut to a maximum length. Errors survive pickling and
     copying with all facts. `write_kind`: the way in which an exactly-once write runs again, None outside a transaction.
     `is_committing`: some of the rows may be visible. `repair`: the command that finishes the write. `principal`: the
     principal that needs the ACL of the advice.
@@ -84,6 +97,12 @@ class KafkaSinkError(Exception):
     is_committing: bool = False
     repair: str = ""
     principal: str | None = None
+
+    # The parts of `explanation`.
+    _happened: ClassVar[str]
+    _data: ClassVar[DataState]
+    _advice: ClassVar[str] = ""
+    _known: ClassVar[str] = ""
 
     __signature__ = Signature()
 
@@ -121,7 +140,10 @@ class KafkaSinkError(Exception):
         return _rebuild, (type(self), self.args, self.__dict__)
 
     def explanation(self) -> Explanation:
-        raise AssertionError(f"{type(self).__name__} is only caught, never raised")
+        happened, advice, known = (
+            text.format_map(_Facts(self)) for text in (self._happened, self._advice, self._known)
+        )
+        return Explanation(happened, self._data, advice, known)
 
     def parts(self) -> Parts:
         """Return what happened, what it means for the data, and what to do."""

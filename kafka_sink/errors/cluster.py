@@ -20,6 +20,8 @@ __all__ = [
 class ClusterError(KafkaSinkError):
     """The cluster did not answer or refused a request that a write needs."""
 
+    _data = DataState.SENT_AGAIN
+
 
 class BrokersUnreachable(ClusterError):
     """`step`, `where`, `found` and `remedy`: the step of `pykafka check` that fails, the address, the cause and the
@@ -95,14 +97,12 @@ class ClusterChanged(ClusterError):
         """The problem with that broker, for a log."""
         return f"it belongs to cluster {self.found!r}, not to cluster {self.expected!r} of this write"
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"{self.broker}: {self.what}. The cluster was replaced, or the address leads to another one.",
-            DataState.SENT_AGAIN,
-            "Check kafka.bootstrap.servers and the addresses which the brokers advertise; if the cluster was replaced, "
-            "write the rows of earlier writes again.",
-            known=f"Rows that were written before are in cluster {self.expected!r} only.",
-        )
+    _happened = "{broker}: {what}. The cluster was replaced, or the address leads to another one."
+    _advice = (
+        "Check kafka.bootstrap.servers and the addresses which the brokers advertise; if the cluster was replaced, "
+        "write the rows of earlier writes again."
+    )
+    _known = "Rows that were written before are in cluster {expected!r} only."
 
 
 class TlsFailed(ClusterError):
@@ -112,13 +112,9 @@ class TlsFailed(ClusterError):
     step: str
     advice: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"no secure connection to {self.broker}: {self.step}.",
-            DataState.SENT_AGAIN,
-            f"To fix it: {self.advice}.",
-            known="Neither credentials nor rows went over it.",
-        )
+    _happened = "no secure connection to {broker}: {step}."
+    _advice = "To fix it: {advice}."
+    _known = "Neither credentials nor rows went over it."
 
 
 class AuthenticationFailed(ClusterError):
@@ -157,12 +153,8 @@ class TokenUnavailable(ClusterError):
     def __post_init__(self) -> None:
         self.source = redacted(self.source)
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"no token for {self.mechanism} from {self.source}: {self.reason}.",
-            DataState.SENT_AGAIN,
-            f"To fix it: {self.advice}.",
-        )
+    _happened = "no token for {mechanism} from {source}: {reason}."
+    _advice = "To fix it: {advice}."
 
 
 class TopicNotFound(ClusterError):
@@ -171,14 +163,12 @@ class TopicNotFound(ClusterError):
     topic: str
     waited_ms: int
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"topic {self.topic!r} does not exist on the cluster, which was asked for {self.waited_ms} ms.",
-            DataState.SENT_AGAIN,
-            "Create it, or set the option createTopics=true, which creates the topic of the 'topic' option, or correct "
-            "the 'topic' option or column.",
-            known="No row of this Arrow batch was sent.",
-        )
+    _happened = "topic {topic!r} does not exist on the cluster, which was asked for {waited_ms} ms."
+    _advice = (
+        "Create it, or set the option createTopics=true, which creates the topic of the 'topic' option, or correct the "
+        "'topic' option or column."
+    )
+    _known = "No row of this Arrow batch was sent."
 
 
 class TopicNotCreated(ClusterError):
@@ -188,12 +178,9 @@ class TopicNotCreated(ClusterError):
     reason: str
     remedy: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"createTopics is set, and topic {self.topic!r} was not created: {self.reason}.",
-            DataState.NOTHING_SENT,
-            f"To fix it: {self.remedy}.",
-        )
+    _data = DataState.NOTHING_SENT
+    _happened = "createTopics is set, and topic {topic!r} was not created: {reason}."
+    _advice = "To fix it: {remedy}."
 
 
 class TopicAuthorizationFailed(ClusterError):
@@ -215,14 +202,12 @@ class ProducerIdRefused(ClusterError):
     code: int
     name: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"the cluster refused to hand out a producer id: {self.name} (error {self.code}).",
-            DataState.SENT_AGAIN,
-            f"Idempotent writes need the ACL TOPIC WRITE on the topic for {self._whom}, or CLUSTER IDEMPOTENT_WRITE on "
-            "brokers before 2.8.",
-            known="No row was sent.",
-        )
+    _happened = "the cluster refused to hand out a producer id: {name} (error {code})."
+    _advice = (
+        "Idempotent writes need the ACL TOPIC WRITE on the topic for {_whom}, or CLUSTER IDEMPOTENT_WRITE on brokers "
+        "before 2.8."
+    )
+    _known = "No row was sent."
 
 
 class CoordinatorUnavailable(ClusterError):
@@ -295,13 +280,12 @@ class BrokerUnavailable(ClusterError):
     last_error: str
     timeout_option: str = "kafka.max.block.ms"
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"broker {self.node_id} gave no definite answer within {self.waited_ms} ms ({self.timeout_option}), and "
-            f"one of every broker is needed; last: {self.last_error}.",
-            DataState.OUTCOME_UNKNOWN,
-            "Check the broker.",
-        )
+    _data = DataState.OUTCOME_UNKNOWN
+    _happened = (
+        "broker {node_id} gave no definite answer within {waited_ms} ms ({timeout_option}), and one of every broker is "
+        "needed; last: {last_error}."
+    )
+    _advice = "Check the broker."
 
 
 class RecordsUnreadable(ClusterError):
@@ -310,10 +294,9 @@ class RecordsUnreadable(ClusterError):
     what: str
     reason: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"{self.what} cannot be read: {self.reason}.", DataState.NOT_PROVEN, "Once it is fixed, verify again."
-        )
+    _data = DataState.NOT_PROVEN
+    _happened = "{what} cannot be read: {reason}."
+    _advice = "Once it is fixed, verify again."
 
 
 _COMMIT_TOPIC = "whose committed offsets record what was written"
@@ -326,13 +309,12 @@ class CommitTopicMissing(ClusterError):
     reason: str
     command: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"topic {self.topic!r}, {_COMMIT_TOPIC}, is not there and could not be created: {self.reason}.",
-            DataState.NOTHING_SENT,
-            f"It holds no records and needs two partitions. Create it with: `{self.command}`. Or add the ACL TOPIC "
-            f"CREATE on it for {self._whom}.",
-        )
+    _data = DataState.NOTHING_SENT
+    _happened = f"topic {{topic!r}}, {_COMMIT_TOPIC}, is not there and could not be created: {{reason}}."
+    _advice = (
+        "It holds no records and needs two partitions. Create it with: `{command}`. Or add the ACL TOPIC CREATE on it "
+        "for {_whom}."
+    )
 
 
 class CommitTopicTooSmall(ClusterError):
@@ -342,10 +324,9 @@ class CommitTopicTooSmall(ClusterError):
     partition_count: int
     command: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"topic {self.topic!r}, {_COMMIT_TOPIC}, has {self.partition_count} partition and needs two: offsets of "
-            "the second prove that a coordinator's answer is not stale.",
-            DataState.NOTHING_SENT,
-            f"It holds no records, so another partition is harmless. Add one with: `{self.command}`.",
-        )
+    _data = DataState.NOTHING_SENT
+    _happened = (
+        f"topic {{topic!r}}, {_COMMIT_TOPIC}, has {{partition_count}} partition and needs two: offsets of "
+        "the second prove that a coordinator's answer is not stale."
+    )
+    _advice = "It holds no records, so another partition is harmless. Add one with: `{command}`."

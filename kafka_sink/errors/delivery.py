@@ -18,6 +18,8 @@ __all__ = [
 class DeliveryError(KafkaSinkError):
     """The producer accepted rows, and the broker did not acknowledge them."""
 
+    _data = DataState.SENT_AGAIN
+
 
 class DeliveryTimeout(DeliveryError):
     """`was_sent`: the records were sent at least once, perhaps in a larger batch that was split later.
@@ -99,15 +101,12 @@ class AcknowledgedRowsGone(DeliveryError):
     before: int
     transactional_id: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"rows of transaction {self.transactional_id!r} that were acknowledged are gone: the leader of "
-            f"{self.topic}-{self.partition} wrote the next ones at offset {self.offset}, and offset {self.before} had "
-            "been acknowledged before. A replica that lacks rows became leader (unclean election), or the topic was "
-            "created again.",
-            DataState.SENT_AGAIN,
-            "Set unclean.leader.election.enable=false for the topic.",
-        )
+    _happened = (
+        "rows of transaction {transactional_id!r} that were acknowledged are gone: the leader of {topic}-{partition} "
+        "wrote the next ones at offset {offset}, and offset {before} had been acknowledged before. A replica that "
+        "lacks rows became leader (unclean election), or the topic was created again."
+    )
+    _advice = "Set unclean.leader.election.enable=false for the topic."
 
 
 class TopicRecreated(DeliveryError):
@@ -115,14 +114,12 @@ class TopicRecreated(DeliveryError):
     old_topic_id: str
     new_topic_id: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"topic {self.topic!r} was deleted and created again during the write (topic id {self.old_topic_id} is now "
-            f"{self.new_topic_id}).",
-            DataState.SENT_AGAIN,
-            "Write the rows of earlier writes again, if they are needed.",
-            known="Rows sent to the old topic are gone with it.",
-        )
+    _happened = (
+        "topic {topic!r} was deleted and created again during the write (topic id {old_topic_id} is now "
+        "{new_topic_id})."
+    )
+    _advice = "Write the rows of earlier writes again, if they are needed."
+    _known = "Rows sent to the old topic are gone with it."
 
 
 class BufferExhausted(DeliveryError):
@@ -130,14 +127,11 @@ class BufferExhausted(DeliveryError):
     buffer_memory: int
     waited_ms: int
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"no {self.needed_bytes} bytes of kafka.buffer.memory ({self.buffer_memory} bytes) became free within "
-            f"{self.waited_ms} ms (kafka.max.block.ms): the brokers acknowledge more slowly than Spark delivers rows, "
-            "or not at all.",
-            DataState.SENT_AGAIN,
-            "Check the brokers; raise kafka.max.block.ms or kafka.buffer.memory if they are merely slow.",
-        )
+    _happened = (
+        "no {needed_bytes} bytes of kafka.buffer.memory ({buffer_memory} bytes) became free within {waited_ms} ms "
+        "(kafka.max.block.ms): the brokers acknowledge more slowly than Spark delivers rows, or not at all."
+    )
+    _advice = "Check the brokers; raise kafka.max.block.ms or kafka.buffer.memory if they are merely slow."
 
 
 class ReceiptMismatch(DeliveryError):
@@ -159,12 +153,8 @@ class ReceiptMismatch(DeliveryError):
 class ProducerClosed(DeliveryError):
     reason: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"the producer is closed ({self.reason}).",
-            DataState.SENT_AGAIN,
-            "The next attempt has a new producer: if this comes once, there is nothing to do.",
-        )
+    _happened = "the producer is closed ({reason})."
+    _advice = "The next attempt has a new producer: if this comes once, there is nothing to do."
 
 
 class ProtocolError(KafkaSinkError):
@@ -178,8 +168,8 @@ class ProtocolError(KafkaSinkError):
     def __post_init__(self) -> None:
         self.detail = quoted(self.detail)
 
-    def explanation(self) -> Explanation:
-        return Explanation(f"not a Kafka response: {self.detail}", DataState.NO_DATA)
+    _data = DataState.NO_DATA
+    _happened = "not a Kafka response: {detail}"
 
 
 class ApisMissing(ProtocolError):
@@ -215,5 +205,4 @@ class SaslRefused(ProtocolError):
     def __post_init__(self) -> None:
         self.user = shown_user(self.mechanism, self.user)
 
-    def explanation(self) -> Explanation:
-        return Explanation(f"{self.mechanism}, user {self.user!r}: {self.reason}", DataState.NO_DATA)
+    _happened = "{mechanism}, user {user!r}: {reason}"

@@ -16,6 +16,8 @@ __all__ = [
 class ConfigError(KafkaSinkError):
     """An option is wrong. Raised while Spark plans the write, before any row moves."""
 
+    _data = DataState.NOTHING_SENT
+
 
 class UnknownOption(ConfigError):
     """`spelling`: a sentence on how option names are spelled in this kind of call."""
@@ -93,8 +95,8 @@ class InvalidArgument(ConfigError):
     argument: str
     reason: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(f"argument {self.argument!r}: {self.reason}", DataState.NOTHING_SENT, "Correct the call.")
+    _happened = "argument {argument!r}: {reason}"
+    _advice = "Correct the call."
 
 
 class NotPlanned(ConfigError):
@@ -102,12 +104,8 @@ class NotPlanned(ConfigError):
 
     option: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"{self.option} is set in Spark's conf, which the processes that plan and commit a write cannot see.",
-            DataState.NOTHING_SENT,
-            "Remove it there, and set it as an option of the write.",
-        )
+    _happened = "{option} is set in Spark's conf, which the processes that plan and commit a write cannot see."
+    _advice = "Remove it there, and set it as an option of the write."
 
 
 class ReceiptsPathUnusable(ConfigError):
@@ -117,12 +115,8 @@ class ReceiptsPathUnusable(ConfigError):
     def __post_init__(self) -> None:
         self.path = redacted(self.path)
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"option 'receiptsPath' is {self.path!r}, and the driver cannot create this folder: {self.reason}.",
-            DataState.NOTHING_SENT,
-            "Name a folder that the driver can create.",
-        )
+    _happened = "option 'receiptsPath' is {path!r}, and the driver cannot create this folder: {reason}."
+    _advice = "Name a folder that the driver can create."
 
 
 class CheckpointUnusable(ConfigError):
@@ -131,11 +125,11 @@ class CheckpointUnusable(ConfigError):
     file: str
     reason: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"{self.file!r} cannot be used: {self.reason}. It is part of the stream's checkpoint, and determines the "
-            "name under which an exactly-once stream commits.",
-            DataState.NOTHING_SENT,
-            "Make the folder readable and writable for the user that the driver runs as, or restore the file from a "
-            "copy of the checkpoint.",
-        )
+    _happened = (
+        "{file!r} cannot be used: {reason}. It is part of the stream's checkpoint, and determines the name under which "
+        "an exactly-once stream commits."
+    )
+    _advice = (
+        "Make the folder readable and writable for the user that the driver runs as, or restore the file from a copy "
+        "of the checkpoint."
+    )

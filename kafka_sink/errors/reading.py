@@ -18,6 +18,8 @@ __all__ = [
 class ReadError(KafkaSinkError):
     """The records of a range of offsets could not be read, or the progress of a stream not be committed."""
 
+    _data = DataState.NOT_READ
+
 
 class LossCause(StrEnum):
     """Why offsets cannot be read."""
@@ -75,10 +77,10 @@ class OffsetsLost(ReadError):
             f"offsets {self.first} to {self.end - 1} of {self.topic}-{self.partition} cannot be read: "
             f"{_CAUSES.get(self.cause, self.cause)}.",
             DataState.GONE,
-            self._advice(),
+            self._what_to_do(),
         )
 
-    def _advice(self) -> str:
+    def _what_to_do(self) -> str:
         match self.cause:
             case LossCause.TRUNCATED:
                 return (
@@ -126,10 +128,10 @@ class LogBroken(ReadError):
             f"the log of {self.topic}-{self.partition} does not go on at offset {self.position}, up to which the "
             f"stream has read it, {where}: {_BREAKS.get(self.cause, self.cause)}.",
             DataState.GONE,
-            self._advice(),
+            self._what_to_do(),
         )
 
-    def _advice(self) -> str:
+    def _what_to_do(self) -> str:
         match self.cause:
             case LossCause.TOPIC_DELETED:
                 return (
@@ -237,16 +239,16 @@ class PlanReused(ReadError):
     planned_end: int
     end: int
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"this DataFrame was planned by an earlier action, up to offset {self.planned_end} of "
-            f"{self.topic}-{self.partition}, and there are records up to offset {self.end} now. Spark keeps the plan.",
-            DataState.NOT_READ,
-            "To read all records, make the DataFrame anew with load(). For a view or a stream's static side, let Spark "
-            "plan each query: set spark.sql.python.filterPushdown.enabled=true, and add a filter that leaves no row "
-            'out, where("offset >= 0"). To read the offsets of the first action again, as a cached DataFrame should, '
-            "set reuseOffsets=true.",
-        )
+    _happened = (
+        "this DataFrame was planned by an earlier action, up to offset {planned_end} of {topic}-{partition}, and there "
+        "are records up to offset {end} now. Spark keeps the plan."
+    )
+    _advice = (
+        "To read all records, make the DataFrame anew with load(). For a view or a stream's static side, let Spark "
+        "plan each query: set spark.sql.python.filterPushdown.enabled=true, and add a filter that leaves no row "
+        'out, where("offset >= 0"). To read the offsets of the first action again, as a cached DataFrame should, '
+        "set reuseOffsets=true."
+    )
 
 
 def _around(offset: int, begin: str) -> str:
@@ -264,14 +266,14 @@ class PlanNotNoted(ReadError):
     folder: str
     reason: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"the executor cannot keep a file in {self.folder}: {self.reason}. Without it an action on a DataFrame "
-            "cannot be told from an earlier one, whose plan Spark keeps.",
-            DataState.NOT_READ,
-            "Free space in the executors' spark.local.dir. If every action may read the offsets of the first one, set "
-            "reuseOffsets=true.",
-        )
+    _happened = (
+        "the executor cannot keep a file in {folder}: {reason}. Without it an action on a DataFrame cannot be told "
+        "from an earlier one, whose plan Spark keeps."
+    )
+    _advice = (
+        "Free space in the executors' spark.local.dir. If every action may read the offsets of the first one, set "
+        "reuseOffsets=true."
+    )
 
 
 class RecordsCorrupt(ReadError):
@@ -324,15 +326,14 @@ class TimestampNotReadable(ReadError):
     offset: int
     timestamp_ms: int
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"the record at offset {self.offset} of {self.topic}-{self.partition} has the timestamp "
-            f"{self.timestamp_ms} ms. Spark counts microseconds in 64 bits and cannot hold it; its writer may have set "
-            "another unit, such as nanoseconds.",
-            DataState.NOT_READ,
-            "Give the read a schema without the column timestamp, such as .schema('key BINARY, value BINARY, offset "
-            "BIGINT'): it reads all records. Filters and select() do not leave the column out.",
-        )
+    _happened = (
+        "the record at offset {offset} of {topic}-{partition} has the timestamp {timestamp_ms} ms. Spark counts "
+        "microseconds in 64 bits and cannot hold it; its writer may have set another unit, such as nanoseconds."
+    )
+    _advice = (
+        "Give the read a schema without the column timestamp, such as .schema('key BINARY, value BINARY, offset "
+        "BIGINT'): it reads all records. Filters and select() do not leave the column out."
+    )
 
 
 class MessageFormatTooOld(ReadError):
@@ -343,14 +344,14 @@ class MessageFormatTooOld(ReadError):
     offset: int
     magic: int
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"the record at offset {self.offset} of {self.topic}-{self.partition} has message format {self.magic}, of "
-            "Kafka before 0.11, which this source does not read.",
-            DataState.NOT_READ,
-            'Read the topic with format("kafka") and write it to another topic, or leave these records out: begin '
-            "after them.",
-        )
+    _happened = (
+        "the record at offset {offset} of {topic}-{partition} has message format {magic}, of Kafka before 0.11, which "
+        "this source does not read."
+    )
+    _advice = (
+        'Read the topic with format("kafka") and write it to another topic, or leave these records out: begin '
+        "after them."
+    )
 
 
 class GroupCommitFailed(ReadError):
@@ -360,14 +361,13 @@ class GroupCommitFailed(ReadError):
     reason: str
     remedy: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"the stream's progress was not committed to consumer group {self.group_id!r}: {self.reason}.",
-            DataState.NO_DATA,
-            f"To fix it: {self.remedy}.",
-            known="Nothing is lost: the stream reads on, and the offsets in its checkpoint count. Only the lag that "
-            "tools show for the group is too large.",
-        )
+    _data = DataState.NO_DATA
+    _happened = "the stream's progress was not committed to consumer group {group_id!r}: {reason}."
+    _advice = "To fix it: {remedy}."
+    _known = (
+        "Nothing is lost: the stream reads on, and the offsets in its checkpoint count. Only the lag that tools show "
+        "for the group is too large."
+    )
 
 
 # --- found when a read is planned -------------------------------------------------------------------------------------
@@ -389,13 +389,8 @@ class ColumnNotRead(SchemaError):
 class TopicToReadMissing(ReadError):
     topic: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"topic {self.topic!r} does not exist on the cluster, or is hidden from its readers.",
-            DataState.NOT_READ,
-            f"Correct subscribe or assign. Or add the ACL TOPIC {self.topic} READ (it implies DESCRIBE) for "
-            f"{self._whom}.",
-        )
+    _happened = "topic {topic!r} does not exist on the cluster, or is hidden from its readers."
+    _advice = "Correct subscribe or assign. Or add the ACL TOPIC {topic} READ (it implies DESCRIBE) for {_whom}."
 
 
 class PartitionToReadMissing(ReadError):
@@ -403,12 +398,8 @@ class PartitionToReadMissing(ReadError):
     partition: int
     partition_count: int
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"topic {self.topic!r} has no partition {self.partition}: it has {self.partition_count}, numbered from 0.",
-            DataState.NOT_READ,
-            "Correct assign.",
-        )
+    _happened = "topic {topic!r} has no partition {partition}: it has {partition_count}, numbered from 0."
+    _advice = "Correct assign."
 
 
 class OffsetNotWritten(ReadError):
@@ -420,13 +411,11 @@ class OffsetNotWritten(ReadError):
     offset: int
     latest: int
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"{self.option} names offset {self.offset} of {self.topic}-{self.partition}, which ends at {self.latest}.",
-            DataState.NOT_READ,
-            "Correct it, or wait until the records are there. With kafka.isolation.level=read_committed a partition "
-            "ends before its first open transaction. With failOnDataLoss=false the read ends where the partition ends.",
-        )
+    _happened = "{option} names offset {offset} of {topic}-{partition}, which ends at {latest}."
+    _advice = (
+        "Correct it, or wait until the records are there. With kafka.isolation.level=read_committed a partition ends "
+        "before its first open transaction. With failOnDataLoss=false the read ends where the partition ends."
+    )
 
 
 class NoRecordSince(ReadError):
@@ -437,10 +426,8 @@ class NoRecordSince(ReadError):
     partition: int
     timestamp_ms: int
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"{self.topic}-{self.partition} has no record from time {self.timestamp_ms} ({self.option}) on.",
-            DataState.NOT_READ,
-            "Correct the time, or set startingOffsetsByTimestampStrategy=latest, which leaves out all that such a "
-            "partition has now.",
-        )
+    _happened = "{topic}-{partition} has no record from time {timestamp_ms} ({option}) on."
+    _advice = (
+        "Correct the time, or set startingOffsetsByTimestampStrategy=latest, which leaves out all that such a "
+        "partition has now."
+    )

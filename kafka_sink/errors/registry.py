@@ -17,6 +17,13 @@ class RegistryError(KafkaSinkError):
     Executors raise RegistryExtraMissing too.
     """
 
+    reason: str
+
+    _data = DataState.NOTHING_SENT
+
+    def __post_init__(self) -> None:
+        self.reason = quoted(self.reason)
+
 
 class RegistryExtraMissing(RegistryError):
     """A package that encodes is missing. Executors raise it too, because they encode.
@@ -25,7 +32,6 @@ class RegistryExtraMissing(RegistryError):
     """
 
     module: str
-    reason: str
     on_executor: bool = False
 
     def explanation(self) -> Explanation:
@@ -39,17 +45,9 @@ class RegistryExtraMissing(RegistryError):
 
 class RegistryUnreachable(RegistryError):
     url: str
-    reason: str
 
-    def __post_init__(self) -> None:
-        self.reason = quoted(self.reason)
-
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"the schema registry ({self.url}) could not be asked from the driver: {self.reason}.",
-            DataState.NOTHING_SENT,
-            "Check the url, that the driver can reach it, and its certificates.",
-        )
+    _happened = "the schema registry ({url}) could not be asked from the driver: {reason}."
+    _advice = "Check the url, that the driver can reach it, and its certificates."
 
 
 class RegistryAnswerUnusable(RegistryError):
@@ -57,25 +55,15 @@ class RegistryAnswerUnusable(RegistryError):
 
     url: str
     subject: str
-    reason: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"an answer of the schema registry ({self.url}) about subject {self.subject!r} cannot be used: "
-            f"{self.reason}.",
-            DataState.NOTHING_SENT,
-            "Check that the url points to a schema registry, and check any proxy in between.",
-        )
+    _happened = "an answer of the schema registry ({url}) about subject {subject!r} cannot be used: {reason}."
+    _advice = "Check that the url points to a schema registry, and check any proxy in between."
 
 
 class RegistryRefused(RegistryError):
     subject: str
     status: int
     error_code: int
-    reason: str
-
-    def __post_init__(self) -> None:
-        self.reason = quoted(self.reason)
 
     def explanation(self) -> Explanation:
         return Explanation(
@@ -98,48 +86,29 @@ class SchemaIncompatible(RegistryError):
 
     subject: str
     version: str
-    reason: str
 
-    def __post_init__(self) -> None:
-        self.reason = quoted(self.reason)
-
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"the schema is not compatible with version {self.version} of subject {self.subject!r}, and was not "
-            f"registered. The registry says: {self.reason}.",
-            DataState.NOTHING_SENT,
-            "Make new columns nullable and keep the old ones' names and types; or give a schema that fits both; or "
-            "use another topic or subject strategy; or, when its readers are ready, change the subject's compatibility "
-            "level.",
-        )
+    _happened = (
+        "the schema is not compatible with version {version} of subject {subject!r}, and was not registered. The "
+        "registry says: {reason}."
+    )
+    _advice = (
+        "Make new columns nullable and keep the old ones' names and types; or give a schema that fits both; or use "
+        "another topic or subject strategy; or, when its readers are ready, change the subject's compatibility level."
+    )
 
 
 class SchemaNotRegistered(RegistryError):
     subject: str
-    reason: str
 
-    def __post_init__(self) -> None:
-        self.reason = quoted(self.reason)
-
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"the schema registry has no such schema under subject {self.subject!r}: {self.reason}.",
-            DataState.NOTHING_SENT,
-            "Register it, or let it be registered: leave out auto.register.schemas=false and use.latest.version=true. "
-            "Check the subject strategy as well.",
-        )
+    _happened = "the schema registry has no such schema under subject {subject!r}: {reason}."
+    _advice = (
+        "Register it, or let it be registered: leave out auto.register.schemas=false and use.latest.version=true. "
+        "Check the subject strategy as well."
+    )
 
 
 class SchemaUnreadable(RegistryError):
     form: str
-    reason: str
 
-    def __post_init__(self) -> None:
-        self.reason = quoted(self.reason)
-
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"the {self.form} schema cannot be used: {self.reason}.",
-            DataState.NOTHING_SENT,
-            "Correct the schema that was given; without one it is derived from the columns.",
-        )
+    _happened = "the {form} schema cannot be used: {reason}."
+    _advice = "Correct the schema that was given; without one it is derived from the columns."

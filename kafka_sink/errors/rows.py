@@ -29,6 +29,7 @@ class BadRow(KafkaSinkError):
 
     # True if the text of `explanation` names the topic, so that `_place` need not.
     _tells_topic: ClassVar[bool] = False
+    _data = DataState.SENT_AGAIN
 
     topic: str | None = field(default=None, init=False)
     row: int | None = field(default=None, init=False)
@@ -112,12 +113,8 @@ class PartitionOutOfRange(BadRow):
 
 
 class TopicNull(BadRow):
-    def explanation(self) -> Explanation:
-        return Explanation(
-            "a row has no topic: its 'topic' column is null or empty and the 'topic' option is not set.",
-            DataState.SENT_AGAIN,
-            f"Set the option, or filter such rows out. {_LEAVE_OUT}.",
-        )
+    _happened = "a row has no topic: its 'topic' column is null or empty and the 'topic' option is not set."
+    _advice = f"Set the option, or filter such rows out. {_LEAVE_OUT}."
 
 
 class TopicNameInvalid(BadRow):
@@ -130,48 +127,40 @@ class TopicNameInvalid(BadRow):
     def __post_init__(self) -> None:
         self.topic = self.topic[:LONGEST]
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"{self.topic!r} is not a name a Kafka topic can have: 1 to {LONGEST} letters, digits, '.', '_' or '-', "
-            "and not '.' or '..'.",
-            DataState.SENT_AGAIN,
-            f"Correct the 'topic' column, or filter such rows out. {_LEAVE_OUT}.",
-        )
+    _happened = (
+        f"{{topic!r}} is not a name a Kafka topic can have: 1 to {LONGEST} letters, digits, '.', '_' or '-', "
+        "and not '.' or '..'."
+    )
+    _advice = f"Correct the 'topic' column, or filter such rows out. {_LEAVE_OUT}."
 
 
 class HeaderKeyNull(BadRow):
-    def explanation(self) -> Explanation:
-        return Explanation(
-            "a row has a header with a null key (or a null entry in 'headers'), which Kafka does not allow; null "
-            "header values are fine.",
-            DataState.SENT_AGAIN,
-            f"Give the header a key, or filter such rows out. {_LEAVE_OUT}.",
-        )
+    _happened = (
+        "a row has a header with a null key (or a null entry in 'headers'), which Kafka does not allow; null header "
+        "values are fine."
+    )
+    _advice = f"Give the header a key, or filter such rows out. {_LEAVE_OUT}."
 
 
 class HeaderKeyNotUtf8(BadRow):
-    def explanation(self) -> Explanation:
-        return Explanation(
-            "a row has a header whose key is not UTF-8. Kafka's header keys are text, and some consumers cannot read "
-            "past a record whose keys are not; header values may be any bytes.",
-            DataState.SENT_AGAIN,
-            f"Make the key of text, or filter such rows out. {_LEAVE_OUT}.",
-        )
+    _happened = (
+        "a row has a header whose key is not UTF-8. Kafka's header keys are text, and some consumers cannot read past "
+        "a record whose keys are not; header values may be any bytes."
+    )
+    _advice = f"Make the key of text, or filter such rows out. {_LEAVE_OUT}."
 
 
 class TimestampOutOfRange(BadRow):
     timestamp: int
     unit: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"a row's timestamp is {self.timestamp} {self.unit} from 1970. Kafka's timestamps are milliseconds since "
-            "1970 in 64 bits and not negative: brokers cannot compact or recompress such records, and -1 means that "
-            "there is none.",
-            DataState.SENT_AGAIN,
-            "Put the time into the value and leave the 'timestamp' column null, for the time of the write. "
-            f"{_LEAVE_OUT}.",
-        )
+    _happened = (
+        "a row's timestamp is {timestamp} {unit} from 1970. Kafka's timestamps are milliseconds since 1970 in 64 bits "
+        "and not negative: brokers cannot compact or recompress such records, and -1 means that there is none."
+    )
+    _advice = (
+        f"Put the time into the value and leave the 'timestamp' column null, for the time of the write. {_LEAVE_OUT}."
+    )
 
 
 class ValueNotInSchema(BadRow):
@@ -181,13 +170,11 @@ class ValueNotInSchema(BadRow):
     column: str
     problem: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"a row does not fit its schema: column {self.column!r} {self.problem}.",
-            DataState.SENT_AGAIN,
-            "Correct or filter such rows, or change the schema; the option badRows does not see them, as they never "
-            "reach the sink.",
-        )
+    _happened = "a row does not fit its schema: column {column!r} {problem}."
+    _advice = (
+        "Correct or filter such rows, or change the schema; the option badRows does not see them, as they never reach "
+        "the sink."
+    )
 
 
 class TooManyBadRows(KafkaSinkError):
@@ -219,12 +206,9 @@ class DeadLetterTopicNamed(KafkaSinkError):
 
     topic: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"a row names topic {self.topic!r}, which is deadLetterTopic: bad rows need a topic of their own.",
-            DataState.SENT_AGAIN,
-            "Choose another, or filter such rows out.",
-        )
+    _data = DataState.SENT_AGAIN
+    _happened = "a row names topic {topic!r}, which is deadLetterTopic: bad rows need a topic of their own."
+    _advice = "Choose another, or filter such rows out."
 
 
 # --- columns, before any row is sent ----------------------------------------------------------------------------------
@@ -234,6 +218,8 @@ class SchemaError(KafkaSinkError):
     """A column is missing, unknown, or has a type that does not fit a Kafka record."""
 
     column: str
+
+    _data = DataState.NOTHING_SENT
 
 
 def in_code(name: str) -> str:
@@ -265,12 +251,8 @@ class UnexpectedColumn(SchemaError):
 
 
 class DuplicateColumn(SchemaError):
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"the DataFrame has more than one column {self.column!r}, and a Kafka record has room for one.",
-            DataState.NOTHING_SENT,
-            "Drop or rename the others.",
-        )
+    _happened = "the DataFrame has more than one column {column!r}, and a Kafka record has room for one."
+    _advice = "Drop or rename the others."
 
 
 class ColumnTypeMismatch(SchemaError):
@@ -278,9 +260,8 @@ class ColumnTypeMismatch(SchemaError):
     expected: str
     hint: str
 
-    def explanation(self) -> Explanation:
-        happened = f"column {self.column!r} is {self.found}; expected {self.expected}."
-        return Explanation(happened, DataState.NOTHING_SENT, self.hint)
+    _happened = "column {column!r} is {found}; expected {expected}."
+    _advice = "{hint}"
 
 
 class TypeNotMapped(SchemaError):
@@ -290,21 +271,16 @@ class TypeNotMapped(SchemaError):
     form: str
     hint: str
 
-    def explanation(self) -> Explanation:
-        happened = f"column {self.column!r} is {self.found}, which {self.form} has no type for."
-        return Explanation(happened, DataState.NOTHING_SENT, self.hint)
+    _happened = "column {column!r} is {found}, which {form} has no type for."
+    _advice = "{hint}"
 
 
 class NameNotAllowed(SchemaError):
     form: str
     rule: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"column {self.column!r} has a name that {self.form} does not allow: {self.rule}.",
-            DataState.NOTHING_SENT,
-            "Rename it (withColumnRenamed, or cast('struct<...>') for a field of a struct).",
-        )
+    _happened = "column {column!r} has a name that {form} does not allow: {rule}."
+    _advice = "Rename it (withColumnRenamed, or cast('struct<...>') for a field of a struct)."
 
 
 class ColumnNotInSchema(SchemaError):
@@ -314,10 +290,7 @@ class ColumnNotInSchema(SchemaError):
     expected: str
     form: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"the {self.form} schema does not fit the DataFrame: column {self.column!r} is {self.found}, and the "
-            f"schema has {self.expected}.",
-            DataState.NOTHING_SENT,
-            "Change the column (select, cast), or the schema; without one it is derived from the columns.",
-        )
+    _happened = (
+        "the {form} schema does not fit the DataFrame: column {column!r} is {found}, and the schema has {expected}."
+    )
+    _advice = "Change the column (select, cast), or the schema; without one it is derived from the columns."

@@ -35,14 +35,14 @@ class FormatNotReplaced(KafkaSinkError):
 
     spark_version: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"Spark {self.spark_version} has found format 'pykafka' by itself and does not replace it, so it would not "
-            "use the interceptors or the token of kafka_sink.register.",
-            DataState.NOTHING_SENT,
-            "Use Spark 4.1 or later. Or deliver the package as a zip by --py-files, which Spark does not find by "
-            "itself.",
-        )
+    _data = DataState.NOTHING_SENT
+    _happened = (
+        "Spark {spark_version} has found format 'pykafka' by itself and does not replace it, so it would not use the "
+        "interceptors or the token of kafka_sink.register."
+    )
+    _advice = (
+        "Use Spark 4.1 or later. Or deliver the package as a zip by --py-files, which Spark does not find by itself."
+    )
 
 
 class WorkerExhausted(KafkaSinkError):
@@ -52,9 +52,9 @@ class WorkerExhausted(KafkaSinkError):
     reason: str
     advice: str
 
-    def explanation(self) -> Explanation:
-        happened = f"this Python worker has no more {self.what}: {self.reason}."
-        return Explanation(happened, DataState.SENT_AGAIN, self.advice)
+    _data = DataState.SENT_AGAIN
+    _happened = "this Python worker has no more {what}: {reason}."
+    _advice = "{advice}"
 
 
 class CommitRefused(KafkaSinkError):
@@ -76,43 +76,37 @@ class CommitRefused(KafkaSinkError):
 
 
 class WriteModeUnsupported(KafkaSinkError):
-    def explanation(self) -> Explanation:
-        return Explanation(
-            "a Kafka topic cannot be overwritten.",
-            DataState.NOTHING_SENT,
-            "Use .mode('append') for a batch write, outputMode('append') for a stream (for update mode, "
-            "kafka_sink.to_kafka).",
-        )
+    _data = DataState.NOTHING_SENT
+    _happened = "a Kafka topic cannot be overwritten."
+    _advice = (
+        "Use .mode('append') for a batch write, outputMode('append') for a stream (for update mode, "
+        "kafka_sink.to_kafka)."
+    )
 
 
 class ReadUnsupported(KafkaSinkError):
-    def explanation(self) -> Explanation:
-        return Explanation(
-            'no table can be made of format("pykafka"): Spark hands the options of a table to nobody who reads it.',
-            DataState.NO_DATA,
-            'Read a batch with spark.read.format("pykafka"), a stream with spark.readStream.format("pykafka"), or in '
-            "SQL with CREATE TEMPORARY VIEW ... USING pykafka OPTIONS (...).",
-            known="No row was read or sent.",
-        )
+    _data = DataState.NO_DATA
+    _happened = 'no table can be made of format("pykafka"): Spark hands the options of a table to nobody who reads it.'
+    _advice = (
+        'Read a batch with spark.read.format("pykafka"), a stream with spark.readStream.format("pykafka"), or in '
+        "SQL with CREATE TEMPORARY VIEW ... USING pykafka OPTIONS (...)."
+    )
+    _known = "No row was read or sent."
 
 
 class TableUnsupported(KafkaSinkError):
-    def explanation(self) -> Explanation:
-        return Explanation(
-            "the write belongs to a larger statement, such as saveAsTable or CREATE TABLE ... AS SELECT, which would "
-            "leave a table that cannot be read.",
-            DataState.NOTHING_SENT,
-            'Write with df.write.format("pykafka").mode("append").save().',
-        )
+    _data = DataState.NOTHING_SENT
+    _happened = (
+        "the write belongs to a larger statement, such as saveAsTable or CREATE TABLE ... AS SELECT, which would leave "
+        "a table that cannot be read."
+    )
+    _advice = 'Write with df.write.format("pykafka").mode("append").save().'
 
 
 class ContinuousTriggerUnsupported(KafkaSinkError):
-    def explanation(self) -> Explanation:
-        return Explanation(
-            "the stream has a continuous trigger, under which Spark hands no rows to a Python sink.",
-            DataState.NOTHING_SENT,
-            "Use trigger(processingTime=...) or trigger(availableNow=True).",
-        )
+    _data = DataState.NOTHING_SENT
+    _happened = "the stream has a continuous trigger, under which Spark hands no rows to a Python sink."
+    _advice = "Use trigger(processingTime=...) or trigger(availableNow=True)."
 
 
 class InterceptorFailed(KafkaSinkError):
@@ -121,10 +115,7 @@ class InterceptorFailed(KafkaSinkError):
     interceptor: str
     problem: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"interceptor {self.interceptor}: {self.problem}.",
-            DataState.SENT_AGAIN,
-            "Correct the interceptor, or register the sink without it.",
-            known="The Arrow batch that it was given is not sent, not even as it was before the interceptor.",
-        )
+    _data = DataState.SENT_AGAIN
+    _happened = "interceptor {interceptor}: {problem}."
+    _advice = "Correct the interceptor, or register the sink without it."
+    _known = "The Arrow batch that it was given is not sent, not even as it was before the interceptor."

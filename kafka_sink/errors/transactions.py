@@ -26,6 +26,8 @@ class ExactlyOnceError(KafkaSinkError):
     a version is a single micro-batch, and its number has no meaning.
     """
 
+    _data = DataState.RUN_STOPPED
+
     @property
     def _is_batch(self) -> bool:
         return self.write_kind in (WriteKind.VERSION, WriteKind.BATCH)
@@ -157,16 +159,15 @@ class WrittenOtherwise(ExactlyOnceError):
     micro_batch_id: int
     next_micro_batch_id: int
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"micro-batch {self.next_micro_batch_id} of sink {self.sink!r} is not written: exactly-once decided "
-            f"{self.micro_batch_id} last, and the checkpoint has later ones. They were written at least once, by "
-            "another format or as another sink; or the brokers' state is an older copy.",
-            DataState.RUN_STOPPED,
-            "Do not go back to an older checkpoint: the rows of those micro-batches would be in the topics twice. If "
-            f"their rows are there, go on from micro-batch {self.next_micro_batch_id} with allowLostState=true for one "
-            "start.",
-        )
+    _happened = (
+        "micro-batch {next_micro_batch_id} of sink {sink!r} is not written: exactly-once decided {micro_batch_id} "
+        "last, and the checkpoint has later ones. They were written at least once, by another format or as another "
+        "sink; or the brokers' state is an older copy."
+    )
+    _advice = (
+        "Do not go back to an older checkpoint: the rows of those micro-batches would be in the topics twice. If their "
+        "rows are there, go on from micro-batch {next_micro_batch_id} with allowLostState=true for one start."
+    )
 
 
 class CheckpointBehind(ExactlyOnceError):
@@ -203,14 +204,12 @@ class AnotherCheckpoint(ExactlyOnceError):
     query_id: str
     found_query_id: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"query {self.query_id} was planned as sink {self.sink!r}, which belongs to query {self.found_query_id}: "
-            "checkpointLocation names a folder on the driver's host that has the checkpoint of that query. Spark has "
-            "this query's checkpoint on another file system.",
-            DataState.RUN_STOPPED,
-            "Name checkpointLocation with its scheme (hdfs://..., s3a://...), or set transactionalIdPrefix.",
-        )
+    _happened = (
+        "query {query_id} was planned as sink {sink!r}, which belongs to query {found_query_id}: checkpointLocation "
+        "names a folder on the driver's host that has the checkpoint of that query. Spark has this query's checkpoint "
+        "on another file system."
+    )
+    _advice = "Name checkpointLocation with its scheme (hdfs://..., s3a://...), or set transactionalIdPrefix."
 
 
 # --- what is not known any more ---------------------------------------------------------------------------------------
@@ -295,10 +294,10 @@ class StateWentBack(ExactlyOnceError):
             f"{_slots(self.slots)} went further ({', '.join(self.found[:3])}). {self.topic} lost its last records, by "
             "an unclean leader election or with the disk of a single replica, or groups were deleted.",
             DataState.RUN_STOPPED,
-            self._advice(),
+            self._what_to_do(),
         )
 
-    def _advice(self) -> str:
+    def _what_to_do(self) -> str:
         last = self.decided_micro_batch_id
         if self._is_batch:
             after = "the first version" if last is None else f"the version after {last}"
@@ -412,12 +411,11 @@ class AttemptFenced(ExactlyOnceError):
     api: str
     name: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"{self.api} for {self.transactional_id!r} was refused with {self.name}: a later attempt of the task has "
-            "begun, or the transaction timed out.",
-            DataState.NOTHING_VISIBLE,
-        )
+    _data = DataState.NOTHING_VISIBLE
+    _happened = (
+        "{api} for {transactional_id!r} was refused with {name}: a later attempt of the task has begun, or the "
+        "transaction timed out."
+    )
 
 
 class AttemptReplaced(ExactlyOnceError):
@@ -427,13 +425,12 @@ class AttemptReplaced(ExactlyOnceError):
     expected: str
     found: str
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"transaction {self.transactional_id!r} ({self.expected}) was complete, and a later attempt of its task "
-            f"took it over (now {self.found}). Spark ran the stage again, after a FetchFailed or a lost executor, and "
-            "kept the result of the earlier attempt; or somebody else uses the transactional id.",
-            DataState.NOTHING_VISIBLE,
-        )
+    _data = DataState.NOTHING_VISIBLE
+    _happened = (
+        "transaction {transactional_id!r} ({expected}) was complete, and a later attempt of its task took it over (now "
+        "{found}). Spark ran the stage again, after a FetchFailed or a lost executor, and kept the result of the "
+        "earlier attempt; or somebody else uses the transactional id."
+    )
 
 
 class TransactionTimedOut(ExactlyOnceError):
@@ -443,14 +440,12 @@ class TransactionTimedOut(ExactlyOnceError):
     age_ms: int
     timeout_ms: int
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"transaction {self.transactional_id!r} ({self.expected}) cannot be committed any more: its coordinator "
-            f"says {self.found}, age {self.age_ms} ms of kafka.transaction.timeout.ms {self.timeout_ms}. It took too "
-            "long.",
-            DataState.NOTHING_VISIBLE,
-            f"{self._smaller} kafka.transaction.timeout.ms and the brokers' transaction.max.timeout.ms.",
-        )
+    _data = DataState.NOTHING_VISIBLE
+    _happened = (
+        "transaction {transactional_id!r} ({expected}) cannot be committed any more: its coordinator says {found}, age "
+        "{age_ms} ms of kafka.transaction.timeout.ms {timeout_ms}. It took too long."
+    )
+    _advice = "{_smaller} kafka.transaction.timeout.ms and the brokers' transaction.max.timeout.ms."
 
 
 class RateOutlastsTransaction(ExactlyOnceError):
@@ -460,14 +455,13 @@ class RateOutlastsTransaction(ExactlyOnceError):
     timeout_ms: int
     row_count: int
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"the rows of transaction {self.transactional_id!r} take longer than kafka.transaction.timeout.ms "
-            f"{self.timeout_ms} at the rate that maxRowsPerSecond and maxBytesPerSecond leave to one task: "
-            f"{self.row_count} of them were sent, and there are more.",
-            DataState.NOTHING_VISIBLE,
-            f"{self._smaller} kafka.transaction.timeout.ms and the brokers' transaction.max.timeout.ms, or the rate.",
-        )
+    _data = DataState.NOTHING_VISIBLE
+    _happened = (
+        "the rows of transaction {transactional_id!r} take longer than kafka.transaction.timeout.ms {timeout_ms} at "
+        "the rate that maxRowsPerSecond and maxBytesPerSecond leave to one task: {row_count} of them were sent, and "
+        "there are more."
+    )
+    _advice = "{_smaller} kafka.transaction.timeout.ms and the brokers' transaction.max.timeout.ms, or the rate."
 
 
 class QuotaOutlastsTransaction(ExactlyOnceError):
@@ -513,6 +507,8 @@ class LeaderDisagrees(ExactlyOnceError):
     open_since_offset: int | None
     first_offset: int | None
 
+    _data = DataState.NOTHING_VISIBLE
+
     @property
     def _not_committed(self) -> str:
         return f"{self._numbered(self.micro_batch_id)} was not committed:"
@@ -521,14 +517,11 @@ class LeaderDisagrees(ExactlyOnceError):
 class AbortedRowsOpen(LeaderDisagrees):
     """The leader has more rows: a commit would make rows of an earlier attempt visible too."""
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"{self._not_committed} the leader of {self.topic}-{self.partition} has transaction "
-            f"{self.transactional_id!r} open since offset {self.open_since_offset}, and the task's rows begin at "
-            f"{self.first_offset}. The leader missed the end of an earlier attempt (KAFKA-20734), and a commit would "
-            "make the rows of both visible. The sink aborts both.",
-            DataState.NOTHING_VISIBLE,
-        )
+    _happened = (
+        "{_not_committed} the leader of {topic}-{partition} has transaction {transactional_id!r} open since offset "
+        "{open_since_offset}, and the task's rows begin at {first_offset}. The leader missed the end of an earlier "
+        "attempt (KAFKA-20734), and a commit would make the rows of both visible. The sink aborts both."
+    )
 
 
 class PreparedRowsGone(LeaderDisagrees):
@@ -644,12 +637,9 @@ class ReceiptNotWritten(ExactlyOnceError):
     def __post_init__(self) -> None:
         self.path = redacted(self.path)
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            f"the receipt {self.path} cannot be written, and nothing becomes visible without one: {self.reason}.",
-            DataState.NOTHING_VISIBLE,
-            "Correct that, or remove receiptsPath.",
-        )
+    _data = DataState.NOTHING_VISIBLE
+    _happened = "the receipt {path} cannot be written, and nothing becomes visible without one: {reason}."
+    _advice = "Correct that, or remove receiptsPath."
 
 
 def advice_on_refusal(name: str, principal: str | None = None) -> str:
