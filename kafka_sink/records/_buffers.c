@@ -100,6 +100,12 @@ int hold_int64s_of(Held *held, PyObject *object, int writable, int64_t count, in
     return 1;
 }
 
+int refuse(PyObject *kind, const char *why)
+{
+    PyErr_SetString(kind, why);
+    return 0;
+}
+
 PyObject *none_or(Error error)
 {
     if (error) {

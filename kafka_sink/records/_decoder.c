@@ -715,10 +715,8 @@ static Error fill_all(Fill *fill)
 /* Offsets begin at 0. All rows are valid until one is null. */
 static int begin_array(const Bytes *validity, const Bytes *offsets, int64_t *row_count)
 {
-    if (offsets->size < 4) {
-        PyErr_SetString(PyExc_ValueError, "n rows have n + 1 offsets");
-        return 0;
-    }
+    if (offsets->size < 4)
+        return refuse(PyExc_ValueError, "n rows have n + 1 offsets");
     if (validity->size > 0)
         memset(validity->data, 0xFF, (size_t)validity->size);
     put_int32(offsets, 0, 0);
@@ -732,19 +730,15 @@ static int hold_binary(Held *held, PyObject *tuple, BinaryOut *out)
     memset(out, 0, sizeof *out);
     if (tuple == Py_None)
         return 1;
-    if (!PyTuple_Check(tuple)) {
-        PyErr_SetString(PyExc_TypeError, "a column is a tuple of validity, offsets, data");
-        return 0;
-    }
+    if (!PyTuple_Check(tuple))
+        return refuse(PyExc_TypeError, "a column is a tuple of validity, offsets, data");
     if (!PyArg_ParseTuple(tuple, "OOO:column", &validity, &offsets, &data) ||
         !hold_bytes(held, validity, PyBUF_WRITABLE, &out->validity) ||
         !hold_bytes(held, offsets, PyBUF_WRITABLE, &out->offsets) ||
         !hold_bytes(held, data, PyBUF_WRITABLE, &out->data))
         return 0;
-    if (out->data.size > INT32_MAX) {
-        PyErr_SetString(PyExc_ValueError, COLUMN_TOO_LARGE);
-        return 0;
-    }
+    if (out->data.size > INT32_MAX)
+        return refuse(PyExc_ValueError, COLUMN_TOO_LARGE);
     out->is_wanted = 1;
     return begin_array(&out->validity, &out->offsets, &out->row_count);
 }
@@ -755,10 +749,8 @@ static int hold_headers(Held *held, PyObject *tuple, HeadersOut *out)
     memset(out, 0, sizeof *out);
     if (tuple == Py_None)
         return 1;
-    if (!PyTuple_Check(tuple)) {
-        PyErr_SetString(PyExc_TypeError, "headers are a tuple of validity, offsets, keys, values");
-        return 0;
-    }
+    if (!PyTuple_Check(tuple))
+        return refuse(PyExc_TypeError, "headers are a tuple of validity, offsets, keys, values");
     if (!PyArg_ParseTuple(tuple, "OOOO:headers", &validity, &offsets, &key, &value) ||
         !hold_bytes(held, validity, PyBUF_WRITABLE, &out->validity) ||
         !hold_bytes(held, offsets, PyBUF_WRITABLE, &out->offsets) || !hold_binary(held, key, &out->key) ||
@@ -772,10 +764,8 @@ static int hold_numbers(Held *held, PyObject *object, int64_t bytes, Bytes *arra
 {
     if (!hold_bytes(held, object, PyBUF_WRITABLE, array))
         return 0;
-    if (object != Py_None && array->size != bytes) {
-        PyErr_SetString(PyExc_ValueError, "a column does not have as many numbers as there are rows");
-        return 0;
-    }
+    if (object != Py_None && array->size != bytes)
+        return refuse(PyExc_ValueError, "a column does not have as many numbers as there are rows");
     return 1;
 }
 

@@ -46,10 +46,8 @@ static int hold_column(Held *held, PyObject *tuple, Column *column)
 {
     PyObject *validity, *offsets, *data;
     long long first, count;
-    if (!PyTuple_Check(tuple)) {
-        PyErr_SetString(PyExc_TypeError, "a column is a tuple of validity, offsets, data, width, first, count");
-        return 0;
-    }
+    if (!PyTuple_Check(tuple))
+        return refuse(PyExc_TypeError, "a column is a tuple of validity, offsets, data, width, first, count");
     if (!PyArg_ParseTuple(tuple, "OOOiLL:column", &validity, &offsets, &data, &column->width, &first, &count))
         return 0;
     if (!hold_bytes(held, validity, PyBUF_SIMPLE, &column->validity) ||
@@ -58,21 +56,15 @@ static int hold_column(Held *held, PyObject *tuple, Column *column)
         return 0;
     column->first = first;
     column->count = count;
-    if (column->width != 4 && column->width != 8) {
-        PyErr_SetString(PyExc_ValueError, "the offsets of a column are 4 or 8 bytes wide");
-        return 0;
-    }
+    if (column->width != 4 && column->width != 8)
+        return refuse(PyExc_ValueError, "the offsets of a column are 4 or 8 bytes wide");
     /* n rows have n + 1 offsets. An array without rows may have no offsets. Each comparison is with the rest of the
      * buffer, so that no sum can overflow. */
     int64_t offset_count = column->offsets.size / column->width;
-    if (first < 0 || count < 0 || (count > 0 && (first >= offset_count || count > offset_count - 1 - first))) {
-        PyErr_SetString(PyExc_ValueError, "a column has more rows than its offsets");
-        return 0;
-    }
-    if (count > 0 && validity != Py_None && (first + count - 1) / 8 >= column->validity.size) {
-        PyErr_SetString(PyExc_ValueError, "a column has more rows than its validity bitmap");
-        return 0;
-    }
+    if (first < 0 || count < 0 || (count > 0 && (first >= offset_count || count > offset_count - 1 - first)))
+        return refuse(PyExc_ValueError, "a column has more rows than its offsets");
+    if (count > 0 && validity != Py_None && (first + count - 1) / 8 >= column->validity.size)
+        return refuse(PyExc_ValueError, "a column has more rows than its validity bitmap");
     return 1;
 }
 
@@ -137,28 +129,22 @@ static int hold_columns(Held *held, PyObject *value, PyObject *key, PyObject *he
     if (columns->has_key) {
         if (!hold_column(held, key, &columns->key))
             return 0;
-        if (columns->key.count != columns->value.count) {
-            PyErr_SetString(PyExc_ValueError, "keys and values differ in number");
-            return 0;
-        }
+        if (columns->key.count != columns->value.count)
+            return refuse(PyExc_ValueError, "keys and values differ in number");
     }
     columns->row_offsets = NULL;
     if (headers != Py_None) {
         PyObject *row_offsets, *header_key, *header_value;
         int64_t *items;
-        if (!PyTuple_Check(headers)) {
-            PyErr_SetString(PyExc_TypeError, "headers are a tuple of row offsets, keys, values");
-            return 0;
-        }
+        if (!PyTuple_Check(headers))
+            return refuse(PyExc_TypeError, "headers are a tuple of row offsets, keys, values");
         if (!PyArg_ParseTuple(headers, "OOO:headers", &row_offsets, &header_key, &header_value) ||
             !hold_int64s_of(held, row_offsets, 0, columns->value.count + 1, &items) ||
             !hold_column(held, header_key, &columns->header_key) ||
             !hold_column(held, header_value, &columns->header_value))
             return 0;
-        if (columns->header_key.count != columns->header_value.count) {
-            PyErr_SetString(PyExc_ValueError, "header keys and header values differ in number");
-            return 0;
-        }
+        if (columns->header_key.count != columns->header_value.count)
+            return refuse(PyExc_ValueError, "header keys and header values differ in number");
         columns->row_offsets = items;
     }
     return 1;
@@ -947,10 +933,8 @@ static int hold_rows(Held *held, PyObject *topic, PyObject *partition, PyObject 
     if (rows->has_topic) {
         if (!hold_column(held, topic, &rows->topic))
             return 0;
-        if (rows->topic.count != count) {
-            PyErr_SetString(PyExc_ValueError, "topics and values differ in number");
-            return 0;
-        }
+        if (rows->topic.count != count)
+            return refuse(PyExc_ValueError, "topics and values differ in number");
     }
     return hold_int64s_of(held, partition, 0, count, &rows->partition) &&
            hold_int64s_of(held, timestamp_ms, 0, count, &rows->timestamp_ms) &&

@@ -54,6 +54,9 @@ int hold_int64s(Held *held, PyObject *object, int writable, Int64s *array);
 /* As above, with exactly `count` numbers. */
 int hold_int64s_of(Held *held, PyObject *object, int writable, int64_t count, int64_t **items);
 
+/* Sets an exception and returns 0, as each `hold` function does that is not given what it expects. */
+int refuse(PyObject *kind, const char *why);
+
 /* What a function returns to Python: None, or NULL with a ValueError. */
 PyObject *none_or(Error error);
 
