@@ -22,7 +22,7 @@ from typing import Any
 
 from kafka_sink.broker import resolve
 from kafka_sink.broker.resolve import find_java
-from kafka_sink.kafka.protocol.all_apis import APIS
+from kafka_sink.kafka.protocol.apis import all_apis
 
 NEWEST = list(resolve.KAFKA_VERSIONS)[-1]
 _INTRODUCTION = """\
@@ -53,9 +53,9 @@ class Ours:
 
 
 def ours() -> list[Ours]:
-    """Return the client's APIs by key. Several rows of APIS may share a key."""
+    """Return the client's APIs by key. Several of them may share a key."""
     found: dict[int, Ours] = {}
-    for api in sorted(APIS, key=lambda api: api.key):
+    for api in sorted(all_apis(), key=lambda api: api.key):
         known = found.get(api.key, Ours(api.key, api.name, api.min_version, api.max_version))
         first, last = min(known.first, api.min_version), max(known.last, api.max_version)
         found[api.key] = Ours(api.key, known.name, first, last)

@@ -39,12 +39,13 @@ from kafka_sink.commit.requests import (
     Steps,
     ToEveryBroker,
     ToLeaders,
+    check_answer,
     describe_transaction,
     described,
     read_decision,
     read_markers,
 )
-from kafka_sink.errors import DecisionPending, TransactionRefused
+from kafka_sink.errors import DecisionPending
 from kafka_sink.kafka.protocol.apis.transaction_state import (
     DescribeProducersRequest,
     ListTransactionsRequest,
@@ -244,9 +245,7 @@ def open_now(prefix: str) -> Steps[Mapping[str, TransactionDescription]]:
 
 def _listed(prefix: str, listings: Iterable[ListTransactionsResponse]) -> list[str]:
     for listing in listings:
-        if listing.error_code != ErrorCode.NONE:
-            code, name = listing.error_code, error_name(listing.error_code)
-            raise TransactionRefused(transactional_id=prefix, api="ListTransactions", code=code, name=name)
+        check_answer(listing.error_code, "ListTransactions", prefix)
     return sorted({each.transactional_id for listing in listings for each in listing.transactions})
 
 

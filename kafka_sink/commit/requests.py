@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import NO_OFFSET, Decision, Ids, Marker
-from kafka_sink.errors import AttemptFenced, DriverFenced, TransactionRefused
+from kafka_sink.errors import DriverFenced
 from kafka_sink.kafka.protocol.apis.groups import (
     CoordinatorKind,
     GroupOffset,
@@ -36,8 +36,9 @@ from kafka_sink.kafka.protocol.apis.transactions import (
     EndTxnRequest,
     InitProducerIdRequest,
     TxnOffsetCommitRequest,
+    transaction_refused,
 )
-from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,12 +190,8 @@ def write_offset(sink: Sink, transactional_id: str, ids: Ids, group_id: str, off
 
 def check_answer(error_code: int, api: str, transactional_id: str) -> None:
     """Raise AttemptFenced or TransactionRefused unless `error_code` is NONE."""
-    if meaning(error_code).fenced:
-        raise AttemptFenced(transactional_id=transactional_id, api=api, name=error_name(error_code))
     if error_code != ErrorCode.NONE:
-        raise TransactionRefused(
-            transactional_id=transactional_id, api=api, code=error_code, name=error_name(error_code)
-        )
+        raise transaction_refused(transactional_id, api, error_code)
 
 
 def is_definite(error_code: int) -> bool:
@@ -236,8 +233,7 @@ def _behind_barrier(sink: Sink, group_ids: Sequence[str], barrier: str, *, stabl
         answers = yield [_fetch_offset(sink, group_id, stable=stable, beside=BARRIER_PARTITION) for group_id in missing]
         # Without the barrier the answer is stale, or another run has written its own barrier.
         found |= {group.group_id: group for group in _groups_of(answers) if group.beside == barrier}
-    code = ErrorCode.NOT_COORDINATOR
-    raise TransactionRefused(transactional_id=missing[0], api="OffsetFetch", code=code, name=error_name(code))
+    raise transaction_refused(missing[0], "OffsetFetch", ErrorCode.NOT_COORDINATOR)
 
 
 def _groups_of(answers: Sequence[OffsetFetchResponse]) -> list[GroupOffset]:

@@ -27,7 +27,7 @@ from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.protocol.api import AclOperation, allows
 from kafka_sink.kafka.protocol.apis.metadata import MetadataResponse, PartitionMetadata, TopicMetadata
 from kafka_sink.kafka.protocol.apis.topics import CreateTopicsResponse, TopicConfigs, number_in
-from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_text
 from kafka_sink.options.config import (
     COMMIT_TOPIC_PARTITIONS,
     EXACTLY_ONCE,
@@ -58,10 +58,6 @@ DEFAULT_AFTER_MS = 3_600_000
 LONG_THROTTLE_MS = 60_000
 # Partitions named in one finding. Kafka's own tools list all of them.
 MOST_SHOWN = 5
-
-
-def _named(code: int) -> str:
-    return f"{error_name(code)} (error {code})"
 
 
 def _acl_remedy(acl: str, config: ClientConfig) -> str:
@@ -112,7 +108,8 @@ def not_described(answer: TopicMetadata, operation: AclOperation, client: Client
             _acl_remedy(f"TOPIC {answer.name} {operation.name} (it implies DESCRIBE)", client),
         )
     return failed(
-        f"the cluster does not describe it: {_named(answer.error_code)}", "look at the brokers' logs, then check again"
+        f"the cluster does not describe it: {error_text(answer.error_code)}",
+        "look at the brokers' logs, then check again",
     )
 
 
@@ -164,12 +161,12 @@ def created(answer: CreateTopicsResponse, name: str, wanted: NewTopic, config: S
             remedy = f"{create}, or correct the setting that the broker refuses"
     asked = "" if wanted == NewTopic() else f" with {wanted.shown}"
     # The broker's message quotes the refused setting, so it is shown only if no setting is redacted.
-    why = _with_message(answer) if wanted.shown == str(wanted) else _named(answer.error_code)
+    why = _with_message(answer) if wanted.shown == str(wanted) else error_text(answer.error_code)
     return failed(f"there is no such topic, and it was not created{asked}: {why}", remedy)
 
 
 def _with_message(answer: CreateTopicsResponse) -> str:
-    return _named(answer.error_code) + (f": {answer.error_message.rstrip('.')}" if answer.error_message else "")
+    return error_text(answer.error_code) + (f": {answer.error_message.rstrip('.')}" if answer.error_message else "")
 
 
 def leaders(answer: TopicMetadata) -> Finding:
@@ -201,7 +198,7 @@ def settings(answer: TopicConfigs, config: SinkConfig) -> Finding:
     if answer.error_code == ErrorCode.NONE:
         return ok("known")
     return skipped(
-        f"the cluster does not show them: {_named(answer.error_code)}",
+        f"the cluster does not show them: {error_text(answer.error_code)}",
         f"nothing, a write does not need them; to check them, "
         f"{_acl_remedy(f'TOPIC {answer.topic} DESCRIBE_CONFIGS', config.producer)}",
     )
@@ -342,7 +339,7 @@ def producer_id(code: int, name: str, config: SinkConfig) -> Finding:
         remedy = f"{_acl_remedy(f'TOPIC {name} WRITE', config.producer)}, or CLUSTER IDEMPOTENT_WRITE"
     else:
         remedy = "look at the log of the controller, which assigns the ids"
-    return failed(f"no producer id for idempotent writes: {_named(code)}", remedy)
+    return failed(f"no producer id for idempotent writes: {error_text(code)}", remedy)
 
 
 # --- exactly-once, and the group of a read ----------------------------------------------------------------------------
@@ -386,7 +383,7 @@ def _group_read(code: int, authorized_operations: int, acl: str, config: ClientC
 
 def _no_coordinator(code: int, internal_topic: str) -> Finding:
     return failed(
-        f"no definite answer from the coordinator: {_named(code)}",
+        f"no definite answer from the coordinator: {error_text(code)}",
         f"check that every partition of {internal_topic} has a leader and enough replicas in sync",
     )
 
@@ -465,7 +462,7 @@ def state_topics(topics: Sequence[TopicMetadata], configs: Sequence[TopicConfigs
             shown.append(f"{each.name} is not created yet")
             continue
         if each.error_code != ErrorCode.NONE or not each.partitions:
-            unseen.append(f"{each.name} ({_named(each.error_code)})")
+            unseen.append(f"{each.name} ({error_text(each.error_code)})")
             continue
         factor = min(len(partition.replica_nodes) for partition in each.partitions)
         weak += [f"{each.name} has one replica"] * (factor < 2)

@@ -62,7 +62,7 @@ from kafka_sink.kafka.protocol.apis.transaction_state import (
     DescribeTransactionsResponse,
 )
 from kafka_sink.kafka.protocol.apis.transactions import AddPartitionsToTxnResponse, WriteTxnMarkersResponse
-from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_text, meaning
 from kafka_sink.kafka.waits import backoff_ms, without_throttles
 
 # --- combined requests ------------------------------------------------------------------------------------------------
@@ -493,4 +493,4 @@ class Coordinators:
 
 
 def _refusal(request: Request, code: int) -> str:
-    return f"{request.api.name} was answered with {error_name(code)} (error {code})"
+    return f"{request.api.name} was answered with {error_text(code)}"

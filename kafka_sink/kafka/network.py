@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.kafka.protocol.api import Request
@@ -58,41 +58,8 @@ class NetworkOver:
     def __init__(self, network: Network) -> None:
         self._network = network
 
-    @property
-    def last_error(self) -> str:
-        return self._network.last_error
-
-    @property
-    def interruptions(self) -> int:
-        return self._network.interruptions
-
-    @property
-    def handshakes(self) -> int:
-        return self._network.handshakes
-
-    def ready(self, node_id: int, now_ms: int) -> bool:
-        return self._network.ready(node_id, now_ms)
-
-    def is_down(self, node_id: int) -> bool:
-        return self._network.is_down(node_id)
-
-    def least_loaded_node(self, now_ms: int) -> int | None:
-        return self._network.least_loaded_node(now_ms)
-
-    def api_version(self, node_id: int, request: Request) -> int | None:
-        return self._network.api_version(node_id, request)
-
-    def throttled_ms(self, now_ms: int) -> int:
-        return self._network.throttled_ms(now_ms)
-
-    def throttles(self, now_ms: int) -> Mapping[int, tuple[int, int]]:
-        return self._network.throttles(now_ms)
-
-    def update_brokers(self, brokers: Sequence[Broker]) -> None:
-        self._network.update_brokers(brokers)
-
-    def learn(self, broker: Broker) -> None:
-        self._network.learn(broker)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._network, name)
 
 
 class AdminNetwork(Network, Protocol):

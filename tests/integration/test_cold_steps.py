@@ -21,7 +21,7 @@ ROWS = ("kafka_sink.records.kernel", "kafka_sink.records.decoder", "pyarrow.comp
 NEVER = (
     "pandas", "importlib.metadata", "argparse", "crc32c", "html", "pyarrow.fs", "pyarrow.parquet", "fastavro",
     "google.protobuf", "confluent_kafka", "cryptography", "kafka_sink.registry", "kafka_sink.doctor",
-    "kafka_sink.kafka.protocol.all_apis", *OTHER_SECURITY,
+    *OTHER_SECURITY,
 )  # fmt: skip
 FROM_PLAINTEXT = (*NEVER, *TLS)
 NO_REQUEST = (*FROM_PLAINTEXT, *CLIENTS, *ROWS, "kio")

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from fuzz.answers import Said, answer
-from kafka_sink.kafka.protocol.all_apis import APIS
 from kafka_sink.kafka.protocol.api import Request
+from kafka_sink.kafka.protocol.apis import all_apis
 from kafka_sink.kafka.protocol.apis.handshake import ApiVersionsRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 
@@ -92,7 +92,9 @@ _SOFTWARE = ApiVersionsRequest("any", "1")
 _CLUSTER = MetadataRequest((), allow_auto_topic_creation=False)
 # How the body of such a request begins, from version 9 on.
 _NO_TOPICS = b"\1"
-_RANGES = [{"api_key": each.key, "min_version": each.min_version, "max_version": each.max_version} for each in APIS]
+_RANGES = [
+    {"api_key": each.key, "min_version": each.min_version, "max_version": each.max_version} for each in all_apis()
+]
 
 
 class ByteScript:

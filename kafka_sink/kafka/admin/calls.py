@@ -17,10 +17,11 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from kafka_sink.errors import BrokersUnreachable, KafkaSinkError
-from kafka_sink.kafka.admin.driver import Driver
+from kafka_sink.kafka.admin.driver import Driver, Work
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.coordinators import Ask, Coordinators
@@ -29,7 +30,7 @@ from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataRes
 from kafka_sink.kafka.protocol.apis.offsets import ListedOffset, ListOffsetsResponse
 from kafka_sink.kafka.protocol.apis.transaction_state import DescribeProducersResponse, ProducersOfPartition
 from kafka_sink.kafka.protocol.apis.transactions import WriteTxnMarkersResponse
-from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_text
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.waits import Outage, backoff_ms, limit_text, time_of_day, without_throttles
 
@@ -245,7 +246,7 @@ class Caller:
             self._look(deadline_ms, reason)
             return until_ms - self.clock_ms()
 
-        self._driver.drive(_Calls(self, calls, ends), left_ms)
+        self._driver.drive(Work(partial(self.run_once, calls), self.handle, ends), left_ms)
 
     def _look(self, deadline_ms: int, reason: str) -> None:
         """Give up a first wait that is hopeless, and log a wait that lasts. A step with a limit of its own is neither
@@ -326,24 +327,6 @@ class Caller:
         self.broker_ids = tuple(broker.node_id for broker in response.brokers) or self.broker_ids
 
 
-@dataclass(frozen=True, slots=True)
-class _Calls:
-    """The `Work` of one wait: what a Caller has to send by itself, and `calls`."""
-
-    caller: Caller
-    calls: Sequence[Call]
-    ends: Callable[[int], bool]
-
-    def run_once(self, now_ms: int) -> int:
-        return self.caller.run_once(self.calls, now_ms)
-
-    def handle(self, answer: ClientResponse, now_ms: int) -> None:
-        self.caller.handle(answer, now_ms)
-
-    def is_done(self, now_ms: int) -> bool:
-        return self.ends(now_ms)
-
-
 # --- leaders ----------------------------------------------------------------------------------------------------------
 
 Partitions = tuple[TopicPartition, ...]
@@ -368,7 +351,7 @@ def by_leader(
             led.setdefault(leader_id, []).append(partition)
         else:
             code = of_topic[partition[0]].error_code or codes.get(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            reasons[partition] = named(code)
+            reasons[partition] = error_text(code)
     return {leader_id: tuple(of_leader) for leader_id, of_leader in led.items()}, reasons
 
 
@@ -398,7 +381,3 @@ def of_partitions(response: Response | None) -> Sequence[ProducersOfPartition | 
             return results
         case _:
             return ()
-
-
-def named(code: int) -> str:
-    return f"{error_name(code)} (error {code})"

@@ -43,7 +43,7 @@ from kafka_sink.errors import (
     TopicAuthorizationFailed,
     TopicNotFound,
 )
-from kafka_sink.kafka.admin.calls import Call, Caller, Partitions, absent, by_leader, leaders_of, named, of_partitions
+from kafka_sink.kafka.admin.calls import Call, Caller, Partitions, absent, by_leader, leaders_of, of_partitions
 from kafka_sink.kafka.admin.driver import Driver, OwnConnections
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import ClientConfig
@@ -63,7 +63,7 @@ from kafka_sink.kafka.protocol.apis.topics import (
 )
 from kafka_sink.kafka.protocol.apis.transaction_state import DescribeProducersRequest, ProducersOfPartition
 from kafka_sink.kafka.protocol.apis.transactions import EndTxnRequest, TxnOffsetCommitRequest, WriteTxnMarkersRequest
-from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, error_text
 from kafka_sink.kafka.protocol.needs import Guarantee
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
@@ -208,7 +208,7 @@ class AdminClient:
             since_ms = {each: since_ms.get(each, self.caller.now_ms()) for each in absent(missing, topics)}
             gone = [each for each in missing if asked_ms - since_ms.get(each, asked_ms) >= ABSENT_PATIENCE_MS]
             if gone and not may_be_absent:
-                raise self._unavailable(gone[0], named(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), is_absent=True)
+                raise self._unavailable(gone[0], error_text(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), is_absent=True)
             missing = [each for each in missing if each not in gone]
             led, reasons = by_leader(missing, topics)
             calls = [Call(leader, request_of(of_leader)) for leader, of_leader in led.items()]
@@ -220,7 +220,7 @@ class AdminClient:
                     if is_final(result.error_code):
                         results[partition] = result
                     else:
-                        reasons[partition] = named(result.error_code)
+                        reasons[partition] = error_text(result.error_code)
             missing = [partition for partition in missing if partition not in results]
             for topic, _ in missing:
                 self.caller.forget(topic)
@@ -298,7 +298,7 @@ class AdminClient:
             node_id = (failed or list(calls))[0]
             call = calls[node_id]
             code = ErrorCode.NONE if call.response is None else error_code_of(call.response)
-            last_error = call.error or (named(code) if code else "the brokers came and went")
+            last_error = call.error or (error_text(code) if code else "the brokers came and went")
             if not self.caller.pause(tries, deadline_ms, f"broker {node_id}: {last_error}"):
                 raise BrokerUnavailable(
                     node_id=node_id,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -20,24 +20,24 @@ from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.connections import connect
 from kafka_sink.kafka.network import LONGEST_POLL_MS, AdminNetwork, NetworkOver
 from kafka_sink.kafka.protocol.api import ClientResponse, Request
-from kafka_sink.kafka.protocol.needs import Guarantee
 from kafka_sink.kafka.waits import Contact
 
 # More than a producer may have: these requests are independent, and a broker answers them in order.
 IN_FLIGHT = 100
 
 
-class Work(Protocol):
-    """Requests that belong together. Only the thread that drives the network calls these methods, and none waits."""
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Requests that belong together. Only the thread that drives the network calls these functions, and none waits.
 
-    def run_once(self, now_ms: int) -> int:
-        """Hand the network everything that is due now. Return the longest time (ms) that a poll may wait."""
+    `run_once`: hand the network everything that is due now (ms), and return the longest time (ms) that a poll may wait.
+    `handle`: process an answer to a request of this work, or of earlier work of the same client, at this time.
+    `is_done`: whether nothing is left to wait for at this time.
+    """
 
-    def handle(self, answer: ClientResponse, now_ms: int) -> None:
-        """Process an answer to a request of this work, or of earlier work of the same client."""
-
-    def is_done(self, now_ms: int) -> bool:
-        """Return True once nothing is left to wait for."""
+    run_once: Callable[[int], int]
+    handle: Callable[[ClientResponse, int], None]
+    is_done: Callable[[int], bool]
 
 
 class Driver(Protocol):
@@ -210,31 +210,10 @@ class _Token:
 class _GuestNetwork(NetworkOver):
     """The producer's network, with the guest's mark on each request."""
 
-    def __init__(self, network: AdminNetwork) -> None:
-        super().__init__(network)
-        self._admin = network
-
     def send(
         self, node_id: int, request: Request, now_ms: int, token: object = None, expect_response: bool = True
     ) -> None:
         self._network.send(node_id, request, now_ms, _Token(token), expect_response)
-
-    @property
-    def failure(self) -> KafkaSinkError | None:
-        return self._admin.failure
-
-    @property
-    def cluster_id(self) -> str | None:
-        return self._admin.cluster_id
-
-    def name(self, node_id: int) -> str:
-        return self._admin.name(node_id)
-
-    def lacks(self, node_id: int, guarantee: Guarantee) -> tuple[str, ...]:
-        return self._admin.lacks(node_id, guarantee)
-
-    def finalized_features(self, node_id: int) -> Mapping[str, int] | None:
-        return self._admin.finalized_features(node_id)
 
     def contact(self, now_ms: int) -> Contact:
         """The producer looks at its servers itself."""

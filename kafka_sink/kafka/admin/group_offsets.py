@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kafka_sink.errors import CoordinatorRefused, CoordinatorUnavailable, GroupCommitFailed, named_principal
-from kafka_sink.kafka.admin.calls import named
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.protocol.api import PartitionResult
 from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind, ProgressCommitRequest, ProgressCommitResponse
-from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_text
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 # The stream waits meanwhile, and its next commit has newer offsets. A coordinator that shuts down in order moves within
@@ -32,7 +31,7 @@ def commit_group_offsets(client: AdminClient, group_id: str, offsets: Mapping[To
         with client.within(COMMIT_PATIENCE_MS):
             (answer,) = client.ask_all([(CoordinatorKind.GROUP, group_id, request)])
     except CoordinatorRefused as error:
-        raise _failed(group_id, named(error.code), remedy_of(error.code, group_id, "", principal)) from None
+        raise _failed(group_id, error_text(error.code), remedy_of(error.code, group_id, "", principal)) from None
     except CoordinatorUnavailable as error:
         waited_ms = min(COMMIT_PATIENCE_MS, client.config.api_timeout_ms)
         raise _failed(
@@ -55,7 +54,7 @@ def refusal_of(group_id: str, results: Sequence[PartitionResult], principal: str
     others = f" and {len(refused) - 1} of {len(results) - 1} others" if len(results) > 1 else ""
     return _failed(
         group_id,
-        f"{named(first.error_code)} for {first.topic}-{first.partition}{others}",
+        f"{error_text(first.error_code)} for {first.topic}-{first.partition}{others}",
         remedy_of(first.error_code, group_id, first.topic, principal),
     )
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from kafka_sink.errors import TopicAuthorizationFailed, TopicNameInvalid, TopicNotFound
-from kafka_sink.kafka.admin.calls import named
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
 from kafka_sink.kafka.protocol.apis.topics import CreateTopicsRequest, CreateTopicsResponse
-from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_text, meaning
 
 
 def partition_count(client: AdminClient, name: str) -> int:
@@ -39,7 +38,7 @@ def partition_count(client: AdminClient, name: str) -> int:
             absent_since_ms = now_ms
         is_hopeless = absent_since_ms is not None and now_ms >= absent_since_ms + ABSENT_PATIENCE_MS
         tries += 1
-        if is_hopeless or not caller.pause(tries, deadline_ms, f"{named(topic.error_code)} for topic {name}"):
+        if is_hopeless or not caller.pause(tries, deadline_ms, f"{error_text(topic.error_code)} for topic {name}"):
             raise TopicNotFound(topic=name, waited_ms=now_ms - started_ms)
 
 
@@ -108,4 +107,4 @@ def await_leaders(client: AdminClient, name: str, milliseconds: int) -> TopicMet
 
 def reason_of(response: CreateTopicsResponse) -> str:
     """Return why a topic was not created, in the broker's words."""
-    return named(response.error_code) + (f": {response.error_message}" if response.error_message else "")
+    return error_text(response.error_code) + (f": {response.error_message}" if response.error_message else "")

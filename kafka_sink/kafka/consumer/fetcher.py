@@ -77,7 +77,7 @@ from kafka_sink.kafka.protocol.apis.offsets import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
-from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, error_text
 from kafka_sink.kafka.waits import backoff_ms
 from kafka_sink.records.record_batch import first_offset, outline
 
@@ -261,7 +261,7 @@ class Fetcher:
         leader = snapshot.leader(*self._range.topic_partition)
         if leader == NO_LEADER:
             code = snapshot.errors.get(self._range.topic, ErrorCode.NONE)
-            problem = f"{error_name(code)} (error {code})" if code else "the partition has no leader"
+            problem = error_text(code) if code else "the partition has no leader"
         elif missing(self._range, snapshot) is LossCause.TOPIC_RECREATED:
             problem = "a broker knows a topic of this name with another id"
         elif self._epoch() < self._end_epoch:
@@ -373,13 +373,13 @@ class Fetcher:
                 # A replica that lags knows less than the leader, which is asked next.
                 elif self._replica.node == NO_LEADER:
                     self._is_out_of_range, self._earliest = True, None
-                self._on_error(f"{error_name(code)} (error {code})", now_ms, refresh=True)
+                self._on_error(error_text(code), now_ms, refresh=True)
             case Action.DENIED:
                 self.failure = self._denied()
             case Action.FAIL:
                 self.failure = self._of_range(FetchRefused, offset=self._position, code=code, name=error_name(code))
             case action:
-                self._on_error(f"{error_name(code)} (error {code})", now_ms, refresh=action is Action.REFRESH_AND_RETRY)
+                self._on_error(error_text(code), now_ms, refresh=action is Action.REFRESH_AND_RETRY)
 
     def _take_answer(self, answer: ClientResponse, now_ms: int) -> None:
         match answer.response, answer.request:

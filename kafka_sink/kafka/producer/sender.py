@@ -64,7 +64,6 @@ from kafka_sink.kafka.producer.transaction_manager import (
     Transaction,
     TransactionManager,
     is_of_transaction,
-    transaction_refused,
 )
 from kafka_sink.kafka.protocol.api import ClientResponse
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
@@ -75,8 +74,12 @@ from kafka_sink.kafka.protocol.apis.produce import (
     ProduceResponse,
     ProduceResult,
 )
-from kafka_sink.kafka.protocol.apis.transactions import InitProducerIdRequest, InitProducerIdResponse
-from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.apis.transactions import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    transaction_refused,
+)
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, error_text
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition, ids_differ
 from kafka_sink.kafka.waits import THROTTLED_LIMITS, backoff_ms
 from kafka_sink.records.compression import Codec, codec_for
@@ -402,7 +405,7 @@ class Sender:
             if action is Action.FAIL:
                 self._fail(ProducerIdRefused(code=code, name=error_name(code)))
                 return
-            self._producer_id_error = f"InitProducerId: {error_name(code)} (error {code})"
+            self._producer_id_error = f"InitProducerId: {error_text(code)}"
         self._producer_id_attempts += 1
         self._producer_id_not_before_ms = now_ms + self._backoff_ms(self._producer_id_attempts)
 
@@ -446,7 +449,7 @@ class Sender:
         batch.may_be_written |= result.error_code not in error_policy.NOT_WRITTEN
         if action is Action.REFRESH_AND_RETRY:
             self.metadata.request_update()
-        reason = f"{error_name(result.error_code)} (error {result.error_code})"
+        reason = error_text(result.error_code)
         if action in (Action.RETRY, Action.REFRESH_AND_RETRY):
             self._retry(batch, reason, now_ms)
         elif action is Action.SPLIT:

@@ -25,19 +25,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from kafka_sink.errors import (
-    AcknowledgedRowsGone,
-    AttemptFenced,
-    KafkaSinkError,
-    TopicAuthorizationFailed,
-    TransactionRefused,
-)
+from kafka_sink.errors import AcknowledgedRowsGone, TopicAuthorizationFailed, TransactionRefused
 from kafka_sink.kafka.coordinators import Ask, Coordinators
 from kafka_sink.kafka.metadata import NO_LEADER
 from kafka_sink.kafka.producer.producer_batch import ProducerIdAndEpoch
 from kafka_sink.kafka.producer.sequences import SEQUENCE_COUNT
 from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind
-from kafka_sink.kafka.protocol.apis.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from kafka_sink.kafka.protocol.apis.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    transaction_refused,
+)
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
@@ -217,10 +215,3 @@ class TransactionManager:
 def is_of_transaction(code: int) -> bool:
     """Return True if a leader's error for Produce is about the transaction and not about the batch."""
     return meaning(code).fenced or code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-
-
-def transaction_refused(transactional_id: str, api: str, code: int) -> KafkaSinkError:
-    """Return the exception for the final error of a request in a transaction."""
-    if meaning(code).fenced:
-        return AttemptFenced(transactional_id=transactional_id, api=api, name=error_name(code))
-    return TransactionRefused(transactional_id=transactional_id, api=api, code=code, name=error_name(code))

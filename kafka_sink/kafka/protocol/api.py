@@ -6,8 +6,8 @@ import enum
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from kafka_sink.errors import ProtocolError
 from kafka_sink.errors.quoting import is_topic_name, quoted
@@ -97,12 +97,30 @@ class ClientResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class ErrorResponse:
+    """The response to requests that are only done or refused."""
+
+    throttle_time_ms: int
+    error_code: int
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionResult:
     """The result of a request for one partition."""
 
     topic: str
     partition: int
     error_code: int
+
+
+T = TypeVar("T")
+
+
+def read(of: type[T], message: Message, **known: Any) -> T:
+    """Return the dataclass `of` with the fields of `message` that have the names of its fields, and with `known`. A
+    field that the version of `message` lacks keeps its default."""
+    found = {"throttle_time_ms" if name == "throttle_time" else name: value for name, value in message.items()} | known
+    return of(**{each.name: found[each.name] for each in fields(of) if each.name in found})  # type: ignore[arg-type]
 
 
 def partition_results(topics: Iterable[Message]) -> tuple[PartitionResult, ...]:

@@ -206,3 +206,8 @@ def error_name(code: int) -> str:
         return ErrorCode(code).name
     except ValueError:
         return f"UNKNOWN_ERROR_CODE_{code}"
+
+
+def error_text(code: int) -> str:
+    """Return a code as messages show it."""
+    return f"{error_name(code)} (error {code})"

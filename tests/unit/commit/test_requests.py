@@ -34,13 +34,13 @@ from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
 
 @pytest.mark.parametrize("code", [*REFUSALS, *FENCES])
 def test_a_marker_that_is_refused_or_fenced_fails_the_attempt(code: int) -> None:
-    exchange = Exchange(answer=instead(apis.TxnOffsetCommitRequest, apis.TxnOffsetCommitResponse(0, code)))
+    exchange = Exchange(answer=instead(apis.TxnOffsetCommitRequest, apis.ErrorResponse(0, code)))
     attempt_fails(exchange, code, "TxnOffsetCommit")
 
 
 @pytest.mark.parametrize("code", [*REFUSALS, *FENCES])
 def test_version_1_adds_no_marker_to_a_group_that_it_could_not_add(code: int) -> None:
-    exchange = Exchange(1, instead(apis.AddOffsetsToTxnRequest, apis.AddOffsetsToTxnResponse(0, code)))
+    exchange = Exchange(1, instead(apis.AddOffsetsToTxnRequest, apis.ErrorResponse(0, code)))
     attempt_fails(exchange, code, "AddOffsetsToTxn")
     assert exchange.asked["TxnOffsetCommit"] == 0
 
@@ -64,7 +64,7 @@ def test_a_group_that_cannot_be_read_is_not_one_without_an_offset(code: int) -> 
 
 @pytest.mark.parametrize("code", REFUSALS)
 def test_a_barrier_that_is_refused_proves_nothing(code: int) -> None:
-    exchange = Exchange(answer=instead(apis.OffsetCommitRequest, apis.OffsetCommitResponse(0, code)))
+    exchange = Exchange(answer=instead(apis.OffsetCommitRequest, apis.ErrorResponse(0, code)))
     error = refused(exchange, read_markers(exchange.sink, [0], barrier="b"))
     assert (error.code, error.api, exchange.asked["OffsetFetch"]) == (code, "OffsetCommit", 0)
 

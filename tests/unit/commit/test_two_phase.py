@@ -395,7 +395,7 @@ def test_a_driver_whose_transaction_was_aborted_is_told_by_whom(epochs_later: in
     exchange, found, done = after_tasks(1)
     ids = Ids(found.generation.producer_id, found.generation.producer_epoch + epochs_later)
     answers: dict[type, Any] = {
-        apis.TxnOffsetCommitRequest: apis.TxnOffsetCommitResponse(0, ErrorCode.INVALID_PRODUCER_EPOCH),
+        apis.TxnOffsetCommitRequest: apis.ErrorResponse(0, ErrorCode.INVALID_PRODUCER_EPOCH),
         apis.DescribeTransactionsRequest: said_of("orders.driver", ids, "CompleteAbort"),
     }
     exchange.answer = lambda request: (
@@ -625,9 +625,7 @@ def test_a_timeout_above_the_brokers_is_refused_at_the_start_with_both_numbers(
     *((code, errors.TransactionRefused) for code in REFUSALS), *((code, errors.DriverFenced) for code in FENCES),
 ])  # fmt: skip
 def test_a_decision_that_is_refused_or_fenced_decides_nothing(code: int, error: type[errors.ExactlyOnceError]) -> None:
-    exchange = Exchange(
-        answer=instead(apis.TxnOffsetCommitRequest, apis.TxnOffsetCommitResponse(0, code), "orders.driver")
-    )
+    exchange = Exchange(answer=instead(apis.TxnOffsetCommitRequest, apis.ErrorResponse(0, code), "orders.driver"))
     found, done = exchange.tasks(2)
     with pytest.raises(error) as raised:
         exchange.commit(found, done)

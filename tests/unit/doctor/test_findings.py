@@ -11,8 +11,8 @@ from kafka_sink.doctor.findings import MIN_ISR, STATE_TOPICS, UNCLEAN
 from kafka_sink.doctor.interpreter import Interpreter, interpreter_of, judged, this_interpreter
 from kafka_sink.doctor.report import Finding, Status
 from kafka_sink.kafka.new_topic import NewTopic
-from kafka_sink.kafka.protocol.all_apis import APIS
 from kafka_sink.kafka.protocol.api import NOT_REPORTED, AclOperation
+from kafka_sink.kafka.protocol.apis import all_apis
 from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataResponse, PartitionMetadata, TopicMetadata
 from kafka_sink.kafka.protocol.apis.topics import CreateTopicsResponse, TopicConfigs
 from kafka_sink.options.config import SinkConfig, sink_config
@@ -26,7 +26,7 @@ READ, WRITE, DESCRIBE = 1 << 3, 1 << 4, 1 << 8
 WEEK_MINUTES, WEEK_MS = "10080", "604800000"
 CONFIG = sink_config({"kafka.bootstrap.servers": "b:9092", "topic": "t"})
 SAFE = {MIN_ISR: "2", UNCLEAN: "false"}
-EVERYTHING = {api.key: (0, api.max_version) for api in APIS}
+EVERYTHING = {api.key: (0, api.max_version) for api in all_apis()}
 # As brokers of 2.1.1 and 2.8.2 told them, as far as it matters here.
 KAFKA_2_1 = {0: (0, 7), 3: (0, 7), 18: (0, 2), 22: (0, 1), 10: (0, 2), 9: (0, 5)}
 KAFKA_2_8 = KAFKA_2_1 | {0: (0, 9), 3: (0, 11), 18: (0, 3), 22: (0, 4), 10: (0, 3), 9: (0, 7), 61: (0, 0)}

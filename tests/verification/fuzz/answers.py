@@ -21,8 +21,8 @@ from kio.schema.errors import ErrorCode
 
 from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.new_topic import BROKERS_DEFAULT
-from kafka_sink.kafka.protocol.all_apis import APIS
 from kafka_sink.kafka.protocol.api import Api, Request
+from kafka_sink.kafka.protocol.apis import all_apis
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, SharedFetchRequest
 from kafka_sink.kafka.protocol.apis.groups import (
     CoordinatorKind,
@@ -198,7 +198,7 @@ EXCHANGES: tuple[Exchange, ...] = (
     _exchange(
         ApiVersionsRequest("test", "1"),
         {"api_keys": [{"api_key": api.key, "min_version": api.min_version, "max_version": api.max_version}
-                      for api in APIS],
+                      for api in all_apis()],
          "finalized_features": [{"name": "transaction.version", "max_version_level": 2}]},
         {"error_code": 42, "api_keys": [{}]}),
     _exchange(SaslHandshakeRequest("PLAIN"), {"mechanisms": ["PLAIN", "GSSAPI"]}, {"error_code": 33}),

@@ -45,8 +45,8 @@ from kafka_sink.kafka.net import jks
 from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
 from kafka_sink.kafka.protocol import sasl
-from kafka_sink.kafka.protocol.all_apis import APIS
 from kafka_sink.kafka.protocol.api import Response
+from kafka_sink.kafka.protocol.apis import all_apis
 from kafka_sink.kafka.protocol.apis.groups import OffsetFetchResponse
 from kafka_sink.kafka.protocol.apis.handshake import (
     ApiVersionsRequest,
@@ -240,7 +240,7 @@ def _connection(mechanism: str | None) -> Decoder:
 def _stream(mechanism: str | None) -> Iterator[bytes]:
     """All that a broker says to a connection that is used as above."""
     correlation_id = 0
-    ranges = [{"api_key": api.key, "min_version": api.min_version, "max_version": api.max_version} for api in APIS]
+    ranges = [{"api_key": a.key, "min_version": a.min_version, "max_version": a.max_version} for a in all_apis()]
     yield _framed(answer(SOFTWARE, 3, {"api_keys": ranges}, correlation_id))
     for is_again in (False, True) if mechanism is not None else ():
         assert mechanism is not None
@@ -259,7 +259,7 @@ def _stream(mechanism: str | None) -> Iterator[bytes]:
 
 def _stream_of_an_older_broker() -> Iterator[bytes]:
     """The same: it does not know the version of the first request, and takes only the oldest ones (Kafka 2.1)."""
-    ranges = [{"api_key": api.key, "min_version": 0, "max_version": api.min_version} for api in APIS]
+    ranges = [{"api_key": api.key, "min_version": 0, "max_version": api.min_version} for api in all_apis()]
     yield _framed(answer(SOFTWARE, 0, {"error_code": 35, "api_keys": []}))
     yield _framed(answer(SOFTWARE, 0, {"api_keys": ranges}, 1))
     producer_id, metadata = (request.versions()[0] for request in ASKED)
@@ -545,7 +545,7 @@ def _record_set() -> Decoder:
 
 
 DECODERS: tuple[Decoder, ...] = (
-    *(_api(name) for name in dict.fromkeys(api.name for api in APIS)),
+    *(_api(name) for name in dict.fromkeys(api.name for api in all_apis())),
     *(_connection(mechanism) for mechanism in (None, *MECHANISMS)),
     *(_client(mechanism) for mechanism in (None, "SCRAM-SHA-512")),
     *(_challenges(mechanism) for mechanism in MECHANISMS), _token_endpoint(), _decision(), _marker(), _jks(),

@@ -14,12 +14,13 @@ from fuzz.decoders import BY_NAME, DECODERS, Decoder
 from fuzz.judge import MOST_SECONDS, Fault, Kept, Lines, damaged, judge, kept_inputs, peak_bytes
 from fuzz.record_sets import harmed_record_sets
 from kafka_sink.errors import KafkaSinkError
-from kafka_sink.kafka.protocol.all_apis import APIS
 from kafka_sink.kafka.protocol.api import Api
+from kafka_sink.kafka.protocol.apis import all_apis
 from kafka_sink.kafka.protocol.message_reader import read_message
 from kafka_sink.records.batch_table import Undecodable
 
 INPUTS = 150
+APIS = all_apis()
 BIG_ARRAYS = {api.name: list(largest_arrays(api, api.min_version, 4_000)) for api in APIS}
 BY_ITS_NAME = pytest.mark.parametrize("decoder", DECODERS, ids=lambda decoder: decoder.name)
 

@@ -26,14 +26,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafka_sink.commit.requests import Effect, ToCoordinator, ToEveryBroker, ToLeaders
-from kafka_sink.kafka.protocol.api import PartitionResult
+from kafka_sink.kafka.protocol.api import ErrorResponse, PartitionResult
 from kafka_sink.kafka.protocol.apis.groups import (
     DeletedGroup,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     GroupOffset,
     OffsetCommitRequest,
-    OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
@@ -51,13 +50,11 @@ from kafka_sink.kafka.protocol.apis.transaction_state import (
 )
 from kafka_sink.kafka.protocol.apis.transactions import (
     AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
     EndTxnRequest,
     EndTxnResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
     TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
@@ -410,26 +407,26 @@ class LogicalKafka:
             return ErrorCode.NONE if same_end and not transaction.timed_out else ErrorCode.INVALID_TXN_STATE
         return ErrorCode.PRODUCER_FENCED
 
-    def _AddOffsetsToTxnRequest(self, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+    def _AddOffsetsToTxnRequest(self, request: AddOffsetsToTxnRequest) -> ErrorResponse:
         code, transaction = self._current(request.transactional_id, request.producer_id, request.producer_epoch)
         if transaction is not None:
             self._open(transaction)
             transaction.groups.add(request.group_id)
-        return AddOffsetsToTxnResponse(0, code)
+        return ErrorResponse(0, code)
 
-    def _TxnOffsetCommitRequest(self, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    def _TxnOffsetCommitRequest(self, request: TxnOffsetCommitRequest) -> ErrorResponse:
         code, transaction = self._current(request.transactional_id, request.producer_id, request.producer_epoch)
         if transaction is not None and self._version == 1 and request.group_id not in transaction.groups:
             # Verified with the transaction's coordinator since Kafka 3.6 (KIP-890, part 1).
-            return TxnOffsetCommitResponse(0, ErrorCode.INVALID_TXN_STATE)
+            return ErrorResponse(0, ErrorCode.INVALID_TXN_STATE)
         if transaction is not None:
             self._open(transaction)
             transaction.offsets[request.group_id] = (request.offset, request.metadata)
-        return TxnOffsetCommitResponse(0, code)
+        return ErrorResponse(0, code)
 
-    def _OffsetCommitRequest(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    def _OffsetCommitRequest(self, request: OffsetCommitRequest) -> ErrorResponse:
         self._change_offsets({(request.group_id, request.partition): (request.offset, request.metadata)})
-        return OffsetCommitResponse(0, ErrorCode.NONE)
+        return ErrorResponse(0, ErrorCode.NONE)
 
     def _OffsetFetchRequest(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
         is_stale = bool(self._stale_reads)

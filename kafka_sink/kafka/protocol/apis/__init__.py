@@ -20,3 +20,19 @@ Non-obvious:
   version 2 of TxnOffsetCommit adds the group to the transaction itself. Mixing both versions gives false answers.
 * If a broker is too old for a filter, the client filters the response.
 """
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafka_sink.kafka.protocol.api import Api
+
+
+def all_apis() -> tuple[Api, ...]:
+    """Return all APIs, for pages and tests. A process of a query imports only those of the requests that it sends."""
+    modules = [importlib.import_module(each.name) for each in pkgutil.iter_modules(__path__, f"{__name__}.")]
+    classes = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
+    return tuple(dict.fromkeys(each.api for each in classes if hasattr(each, "api")))

@@ -10,6 +10,7 @@ from typing import Any
 from kafka_sink.errors import ProtocolError
 from kafka_sink.kafka.protocol.api import (
     Api,
+    ErrorResponse,
     Message,
     PartitionResult,
     Request,
@@ -22,6 +23,7 @@ from kafka_sink.kafka.protocol.api import (
     each_asked,
     only_partition,
     partition_results,
+    read,
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -62,17 +64,7 @@ class FindCoordinatorRequest(Request):
         one = {"key": self.keys[0], **message}
         return FindCoordinatorResponse(
             throttle_time_ms=message["throttle_time"],
-            coordinators=tuple(
-                FoundCoordinator(
-                    key=found["key"],
-                    error_code=found["error_code"],
-                    error_message=found["error_message"],
-                    node_id=found["node_id"],
-                    host=found["host"],
-                    port=found["port"],
-                )
-                for found in message.get("coordinators", (one,))
-            ),
+            coordinators=tuple(read(FoundCoordinator, found) for found in message.get("coordinators", (one,))),
         )
 
     def check(self, response: FindCoordinatorResponse) -> None:
@@ -135,19 +127,13 @@ class OffsetCommitRequest(Request):
         topic = kio.OffsetCommitRequestTopic(name=self.topic, partitions=(partition,))
         return _of_no_member(kio, self.group_id, (topic,))
 
-    def response(self, message: Message) -> OffsetCommitResponse:
+    def response(self, message: Message) -> ErrorResponse:
         """Raise ProtocolError unless only the request's partition is answered, once."""
         partition = only_partition("OffsetCommit", self.topic, self.partition, message["topics"])
-        return OffsetCommitResponse(throttle_time_ms=message["throttle_time"], error_code=partition["error_code"])
+        return ErrorResponse(message["throttle_time"], partition["error_code"])
 
     def most(self) -> Mapping[str, int]:
         return each_asked(1, "topics", "partitions")
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetCommitResponse:
-    throttle_time_ms: int
-    error_code: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +163,7 @@ class ProgressCommitRequest(Request):
         return _of_no_member(kio, self.group_id, topics)
 
     def response(self, message: Message) -> ProgressCommitResponse:
-        return ProgressCommitResponse(
-            throttle_time_ms=message["throttle_time"], results=partition_results(message["topics"])
-        )
+        return ProgressCommitResponse(message["throttle_time"], partition_results(message["topics"]))
 
     def check(self, response: ProgressCommitResponse) -> None:
         """Raise ProtocolError unless each partition of the request is answered once."""
@@ -308,11 +292,7 @@ class DescribeGroupRequest(Request):
         groups = message["groups"]
         if [group["group_id"] for group in groups] != [self.group_id]:
             raise ProtocolError("a DescribeGroups answer for another group than asked")
-        return DescribeGroupResponse(
-            throttle_time_ms=message["throttle_time"],
-            error_code=groups[0]["error_code"],
-            authorized_operations=groups[0]["authorized_operations"],
-        )
+        return read(DescribeGroupResponse, groups[0], throttle_time_ms=message["throttle_time"])
 
     def most(self) -> Mapping[str, int]:
         return each_asked(1, "groups") | each_asked(_MOST_MEMBERS, "members")

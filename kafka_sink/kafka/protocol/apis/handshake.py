@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_sink.kafka.protocol.api import Api, Message, Request
+from kafka_sink.kafka.protocol.api import Api, Message, Request, read
 
 # The first version that names the client (KIP-511).
 NAMES_THE_CLIENT = 3
@@ -86,12 +86,8 @@ class SaslAuthenticateRequest(Request):
         return kio.SaslAuthenticateRequest(auth_bytes=self.auth_bytes)
 
     def response(self, message: Message) -> SaslAuthenticateResponse:
-        return SaslAuthenticateResponse(
-            error_code=message["error_code"],
-            error_message=message["error_message"],
-            auth_bytes=bytes(message["auth_bytes"]),
-            session_lifetime_ms=message.get("session_lifetime", 0),
-        )
+        session_lifetime_ms = message.get("session_lifetime", 0)
+        return read(SaslAuthenticateResponse, message, session_lifetime_ms=session_lifetime_ms)
 
 
 @dataclass(frozen=True, slots=True)

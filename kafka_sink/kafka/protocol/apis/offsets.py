@@ -19,6 +19,7 @@ from kafka_sink.kafka.protocol.api import (
     check_number,
     check_partitions,
     each_asked,
+    read,
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
@@ -151,12 +152,7 @@ class OffsetForLeaderEpochRequest(Request):
         answered = [(name, each["partition"]) for name, each in found]
         check_answered("OffsetForLeaderEpoch", [(self.topic, self.partition)], answered)
         _, partition = found[0]
-        return OffsetForLeaderEpochResponse(
-            throttle_time_ms=message["throttle_time"],
-            error_code=partition["error_code"],
-            leader_epoch=partition["leader_epoch"],
-            end_offset=partition["end_offset"],
-        )
+        return read(OffsetForLeaderEpochResponse, partition, throttle_time_ms=message["throttle_time"])
 
     def check(self, response: OffsetForLeaderEpochResponse) -> None:
         """Raise ProtocolError for an epoch or an offset that no log has."""

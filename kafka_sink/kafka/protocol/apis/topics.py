@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from kafka_sink.kafka.new_topic import BROKERS_DEFAULT
-from kafka_sink.kafka.protocol.api import Api, Message, Request, Versions, check_answered, each_asked
+from kafka_sink.kafka.protocol.api import Api, Message, Request, Versions, check_answered, each_asked, read
 
 # --- CreateTopics -----------------------------------------------------------------------------------------------------
 
@@ -53,11 +53,7 @@ class CreateTopicsRequest(Request):
         """Raise ProtocolError unless only the request's topic is answered, once."""
         check_answered("CreateTopics", [self.topic], [topic["name"] for topic in message["topics"]])
         (created,) = message["topics"]
-        return CreateTopicsResponse(
-            throttle_time_ms=message["throttle_time"],
-            error_code=created["error_code"],
-            error_message=created["error_message"],
-        )
+        return read(CreateTopicsResponse, created, throttle_time_ms=message["throttle_time"])
 
     def most(self) -> Mapping[str, int]:
         return each_asked(1, "topics") | each_asked(_MOST_CONFIGS, "configs")

@@ -19,6 +19,7 @@ from kafka_sink.kafka.protocol.api import (
     check_partitions,
     check_topic_name,
     each_asked,
+    read,
 )
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
@@ -40,14 +41,12 @@ class DescribeTransactionsRequest(Request):
         return DescribeTransactionsResponse(
             throttle_time_ms=message["throttle_time"],
             transactions=tuple(
-                TransactionDescription(
-                    transactional_id=state["transactional_id"],
-                    error_code=state["error_code"],
+                read(
+                    TransactionDescription,
+                    state,
                     state=state["transaction_state"],
                     timeout_ms=state["transaction_timeout"],
                     start_time_ms=state["transaction_start_time"],
-                    producer_id=state["producer_id"],
-                    producer_epoch=state["producer_epoch"],
                     partitions=tuple(
                         TopicPartition(topic["topic"], partition)
                         for topic in state["topics"]

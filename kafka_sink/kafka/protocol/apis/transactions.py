@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from kafka_sink.errors import ProtocolError
+from kafka_sink.errors import AttemptFenced, ProtocolError, TransactionRefused
 from kafka_sink.kafka.protocol.api import (
     Api,
+    ErrorResponse,
     Message,
     PartitionResult,
     Request,
@@ -20,8 +21,9 @@ from kafka_sink.kafka.protocol.api import (
     each_asked,
     only_partition,
     partition_results,
+    read,
 )
-from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 # --- InitProducerId ---------------------------------------------------------------------------------------------------
@@ -52,12 +54,7 @@ class InitProducerIdRequest(Request):
         )
 
     def response(self, message: Message) -> InitProducerIdResponse:
-        return InitProducerIdResponse(
-            throttle_time_ms=message["throttle_time"],
-            error_code=message["error_code"],
-            producer_id=message["producer_id"],
-            producer_epoch=message["producer_epoch"],
-        )
+        return read(InitProducerIdResponse, message)
 
     def check(self, response: InitProducerIdResponse) -> None:
         """Raise ProtocolError for a success without an id: batches would silently be sent without idempotence."""
@@ -145,14 +142,8 @@ class AddOffsetsToTxnRequest(Request):
             group_id=self.group_id,
         )
 
-    def response(self, message: Message) -> AddOffsetsToTxnResponse:
-        return AddOffsetsToTxnResponse(throttle_time_ms=message["throttle_time"], error_code=message["error_code"])
-
-
-@dataclass(frozen=True, slots=True)
-class AddOffsetsToTxnResponse:
-    throttle_time_ms: int
-    error_code: int
+    def response(self, message: Message) -> ErrorResponse:
+        return read(ErrorResponse, message)
 
 
 # --- TxnOffsetCommit --------------------------------------------------------------------------------------------------
@@ -190,19 +181,13 @@ class TxnOffsetCommitRequest(Request):
             topics=(kio.TxnOffsetCommitRequestTopic(name=self.topic, partitions=(partition,)),),
         )
 
-    def response(self, message: Message) -> TxnOffsetCommitResponse:
+    def response(self, message: Message) -> ErrorResponse:
         """Raise ProtocolError unless only the request's partition is answered, once."""
         partition = only_partition("TxnOffsetCommit", self.topic, self.partition, message["topics"])
-        return TxnOffsetCommitResponse(throttle_time_ms=message["throttle_time"], error_code=partition["error_code"])
+        return ErrorResponse(message["throttle_time"], partition["error_code"])
 
     def most(self) -> Mapping[str, int]:
         return each_asked(1, "topics", "partitions")
-
-
-@dataclass(frozen=True, slots=True)
-class TxnOffsetCommitResponse:
-    throttle_time_ms: int
-    error_code: int
 
 
 # --- EndTxn -----------------------------------------------------------------------------------------------------------
@@ -233,12 +218,7 @@ class EndTxnRequest(Request):
         )
 
     def response(self, message: Message) -> EndTxnResponse:
-        return EndTxnResponse(
-            throttle_time_ms=message["throttle_time"],
-            error_code=message["error_code"],
-            producer_id=message.get("producer_id", -1),
-            producer_epoch=message.get("producer_epoch", -1),
-        )
+        return read(EndTxnResponse, message)
 
     def check(self, response: EndTxnResponse) -> None:
         """Raise ProtocolError if a success of version 2 has no ids to continue with."""
@@ -253,8 +233,8 @@ class EndTxnResponse:
 
     throttle_time_ms: int
     error_code: int
-    producer_id: int
-    producer_epoch: int
+    producer_id: int = -1
+    producer_epoch: int = -1
 
 
 # --- WriteTxnMarkers --------------------------------------------------------------------------------------------------
@@ -305,3 +285,10 @@ class WriteTxnMarkersResponse:
 
     results: tuple[PartitionResult, ...]
     throttle_time_ms: int = 0
+
+
+def transaction_refused(transactional_id: str, api: str, code: int) -> AttemptFenced | TransactionRefused:
+    """Return the exception for the final error of a request in a transaction."""
+    if meaning(code).fenced:
+        return AttemptFenced(transactional_id=transactional_id, api=api, name=error_name(code))
+    return TransactionRefused(transactional_id=transactional_id, api=api, code=code, name=error_name(code))

@@ -511,7 +511,7 @@ class TestTheCodeOfAResponse:
             )
 
         assert (code_of(3, 3), code_of(3, 0), code_of(3, 14), code_of(3, 25)) == (0, 0, 14, 25)
-        assert error_code_of(apis.OffsetCommitResponse(0, 3)) == 3
+        assert error_code_of(apis.ErrorResponse(0, 3)) == 3
 
 
 @each("seed", range(200))

@@ -11,8 +11,8 @@ import pytest
 
 import apis
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.protocol.all_apis import APIS
 from kafka_sink.kafka.protocol.api import NOT_REPORTED, Request
+from kafka_sink.kafka.protocol.apis import all_apis
 from kafka_sink.kafka.protocol.requests import decode_response, encode_request, select_version
 from their_messages import answered, as_they_read, encoded, lacks, name_of, written
 
@@ -243,7 +243,7 @@ def test_the_highest_version_in_common(request_: Request, theirs: tuple[int, int
 
 def test_kio_has_every_version_of_the_table_with_one_of_two_headers() -> None:
     headers = set()
-    for api in APIS:
+    for api in all_apis():
         for version in range(api.min_version, api.max_version + 1):
             module = importlib.import_module(f"kio.schema.{api.kio_package}.v{version}")
             request = getattr(module, f"{api.name}Request")
