@@ -37,7 +37,7 @@ from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.session import warn_if_it_lacks_the_package
 
 if TYPE_CHECKING:
-    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -185,7 +185,7 @@ def export(
     partition: ColumnOrName | None = None,
     timestamp: ColumnOrName | None = None,
     registry: Mapping[str, Any] | SchemaRegistryClient | None = None,
-    schema: str | type | None = None,
+    schema: str | Schema | type | None = None,
     subject: str = "topic",
     exactly_once: bool = False,
     co_partition: bool = False,
@@ -245,7 +245,7 @@ def to_kafka(
     partition: ColumnOrName | None = None,
     timestamp: ColumnOrName | None = None,
     registry: Mapping[str, Any] | SchemaRegistryClient | None = None,
-    schema: str | type | None = None,
+    schema: str | Schema | type | None = None,
     subject: str = "topic",
     exactly_once: bool = False,
     co_partition: bool = False,

@@ -108,7 +108,17 @@ class SchemaNotRegistered(RegistryError):
 
 
 class SchemaUnreadable(RegistryError):
-    form: str
+    """`subject`: the subject whose latest schema it is. None for a schema that the user gave."""
 
-    _happened = "the {form} schema cannot be used: {reason}."
-    _advice = "Correct the schema that was given; without one it is derived from the columns."
+    form: str
+    subject: str | None = None
+
+    def explanation(self) -> Explanation:
+        whose = "that was given" if self.subject is None else f"of subject {self.subject!r}"
+        return Explanation(
+            f"the {self.form} schema {whose} cannot be used: {self.reason}.",
+            DataState.NOTHING_SENT,
+            "Correct the schema that was given; without one it is derived from the columns."
+            if self.subject is None
+            else "Correct the subject's latest schema; or give a schema, without use.latest.version=true.",
+        )

@@ -37,7 +37,7 @@ from kafka_sink.errors import ColumnTypeMismatch, DuplicateColumn, InvalidArgume
 from kafka_sink.records.columns import COLUMNS
 
 if TYPE_CHECKING:
-    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 ColumnOrName = Column | str
 Headers = Mapping[str, object] | ColumnOrName
@@ -76,7 +76,7 @@ class ColumnArguments:
     partition: ColumnOrName | None = None
     timestamp: ColumnOrName | None = None
     registry: Mapping[str, Any] | SchemaRegistryClient | None = None
-    schema: str | type | None = None
+    schema: str | Schema | type | None = None
     subject: str = "topic"
 
     @property

@@ -16,7 +16,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -98,8 +100,8 @@ def _or_null(avro_type: Any, has_null: bool) -> Any:
 
 
 @told_to_spark()
-def encoded(rows: pa.Array, head: bytes, *, written: str, plan: V.Values) -> pa.Array:
-    """Encode the rows, on executors. `written`: the schema without logical types, for fastavro.
+def encoded(rows: pa.Array, head: bytes, *, written: tuple[str, ...], plan: V.Values) -> pa.Array:
+    """Encode the rows, on executors. `written`: the schema without logical types, behind those that it refers to.
 
     Raises ValueNotInSchema or RegistryExtraMissing.
     """
@@ -109,9 +111,9 @@ def encoded(rows: pa.Array, head: bytes, *, written: str, plan: V.Values) -> pa.
 
 
 @functools.lru_cache(maxsize=16)
-def _parsed(written: str) -> Any:
-    named: dict[str, Any] = {}
-    schema = extra("fastavro", on_executor=True).parse_schema(json.loads(written), named_schemas=named)
+def _parsed(written: tuple[str, ...]) -> Any:
+    parse, named = extra("fastavro", on_executor=True).parse_schema, dict[str, Any]()
+    schema = [parse(json.loads(text), named_schemas=named) for text in written][-1]
     for record in named.values():
         for field in record.get("fields", ()):
             if "default" in field:
@@ -122,14 +124,18 @@ def _parsed(written: str) -> Any:
 
 
 @read_as(FORM)
-def fitted(text: str, columns: T.StructType) -> ArrowEncoding:
-    """Check that the schema fits. Raises SchemaUnreadable, or ColumnNotInSchema with the first column's path."""
-    named: dict[str, Any] = {}
-    parsed = extra("fastavro").parse_schema(json.loads(text), named_schemas=named)
+def fitted(text: str, columns: T.StructType, others: Mapping[str, str] = MappingProxyType({})) -> ArrowEncoding:
+    """Check that the schema fits. `others`: the schemas that it refers to, each behind those that it refers to itself.
+
+    Raises SchemaUnreadable, or ColumnNotInSchema with the first column's path.
+    """
+    parse, named = extra("fastavro").parse_schema, dict[str, Any]()
+    # The name of a reference is not used: a schema refers to the names of types.
+    *referred, parsed = [parse(json.loads(one), named_schemas=named) for one in (*others.values(), text)]
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
         raise SchemaUnreadable(form=FORM, reason="the whole is not a record, whose fields the columns could be")
     plan = _Fitting(named).record(columns, parsed, "", None)
-    written = json.dumps(_without_logical_types(parsed))
+    written = tuple(json.dumps(_without_logical_types(one)) for one in (*referred, parsed))
     return ArrowEncoding(text, parsed["name"], functools.partial(encoded, written=written, plan=plan))
 
 

@@ -7,7 +7,8 @@ query keeps the id until it is started again.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,10 +19,11 @@ from kafka_sink.errors import DuplicateColumn, MissingColumn, SchemaUnreadable
 from kafka_sink.kafka.clock import within
 from kafka_sink.registry import avro, json_schema, protobuf
 from kafka_sink.registry.forms import extra, prefix
+from kafka_sink.registry.references import referred
 from kafka_sink.registry.registering import MAX_DEPTH, STRATEGIES, Registry, depth_of, record_name, subject_name
 
 if TYPE_CHECKING:
-    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
     from google.protobuf.message import Message
     from pyspark.sql import Column, DataFrame
 
@@ -41,7 +43,7 @@ def serialized(
     form: str,
     registry: Mapping[str, Any] | SchemaRegistryClient,
     subject: str = "topic",
-    schema: str | type[Message] | None = None,
+    schema: str | Schema | type[Message] | None = None,
     is_key: bool = False,
 ) -> Column:
     """Return a binary column: a record for each row of `frame`, with `columns` as fields, framed as by the official
@@ -53,7 +55,8 @@ def serialized(
       subject's latest schema is used
     - `subject`: topic, record or topic-record, the official strategies
     - `schema`: the schema to register, instead of one derived from the columns' types. It is a text, or for Protobuf a
-      message class of protoc. Its fields are found by name
+      message class of protoc. A confluent_kafka.schema_registry.Schema has a text, and references to other subjects'
+      schemas. Its fields are found by name
     - `is_key`: True if the subject and the derived name are for the key
 
     Asks the registry once, in this call. Raises RegistryError, SchemaError if no schema or not this schema can hold the
@@ -69,7 +72,8 @@ def serialized(
         raise ValueError("schema and use.latest.version=true are two schemas: leave out one of them")
     fields = fields_of(frame, columns)
     names = functools.partial(subject_name, subject, topic, is_key=is_key)
-    if isinstance(schema, str) and depth_of(schema) > MAX_DEPTH:
+    text = schema if isinstance(schema, str) else getattr(schema, "schema_str", None)
+    if isinstance(text, str) and depth_of(text) > MAX_DEPTH:
         raise SchemaUnreadable(form=form, reason=f"it is nested more than {MAX_DEPTH} levels deep")
     try:
         encoding, schema_id = pinned_schema(FORMS[form], fields, record_name(topic, is_key), asked, names, schema)
@@ -88,19 +92,61 @@ def pinned_schema(
 ) -> tuple[Any, int]:
     """Return the encoding and the id of its schema. The schema is checked before it is registered."""
     if registry.uses_latest:
-        latest = registry.latest(subject_of(name), form.REGISTRY_FORMAT)
-        return _in_time(form, lambda: form.fitted(latest.text, fields)), latest.schema_id
+        with _named(subject_of(name)) as subject:
+            latest = registry.latest(subject, form.REGISTRY_FORMAT)
+            check_rules(form, latest.schema)
+            return _fitted(form, registry, latest.schema, fields), latest.schema_id
+    official = extra("confluent_kafka.schema_registry").Schema
+    if isinstance(schema, official):
+        encoding = _fitted(form, registry, schema, fields)
+        whole = official(encoding.text, form.SCHEMA_TYPE, schema.references, schema.metadata, schema.rule_set)
+        return encoding, registry.schema_id(subject_of(encoding.name), whole)
     if schema is None and form is protobuf:
         # The derived schema keeps the field numbers of the latest one.
-        before = registry.latest_or_none(subject_of(name), form.REGISTRY_FORMAT)
-        text = None if before is None else before.text
-        schema = _in_time(form, lambda: protobuf.derived(fields, name, text))
+        with _named(subject_of(name)) as subject:
+            before = registry.latest_or_none(subject, form.REGISTRY_FORMAT)
+            text = None if before is None else before.text
+            schema = _in_time(form, lambda: protobuf.derived(fields, name, text))
     elif schema is None:
         schema = form.derived(fields, name)
     encoding = _in_time(form, lambda: form.fitted(schema, fields))
-    references = encoding.references(registry.version)
-    whole = extra("confluent_kafka.schema_registry").Schema(encoding.text, form.SCHEMA_TYPE, references)
+    whole = official(encoding.text, form.SCHEMA_TYPE, encoding.references(registry.version))
     return encoding, registry.schema_id(subject_of(encoding.name), whole)
+
+
+def _fitted(form: Any, registry: Registry, schema: Schema, fields: StructType) -> Any:
+    """Return the encoding by a schema that may refer to others."""
+    if (schema.schema_type or "AVRO") != form.SCHEMA_TYPE or not isinstance(schema.schema_str, str):
+        reason = f"it is a schema of type {schema.schema_type}, or has no text"
+        raise SchemaUnreadable(form=form.FORM, reason=reason)
+    others = referred(registry, schema, form.FORM, form.REGISTRY_FORMAT)
+    return _in_time(form, lambda: form.fitted(schema.schema_str, fields, others))
+
+
+def check_rules(form: Any, schema: Schema) -> None:
+    """Raise SchemaUnreadable if a rule changes or checks each record before the official serializers write it.
+
+    They obey the rules of a subject's latest schema, e.g. encrypt fields, and no other schema's.
+    """
+    rules = schema.rule_set
+    if rules is None or (rules.enable_at or "ALL") not in ("ALL", "CLIENT"):
+        return
+    for rule in (*(rules.domain_rules or ()), *(rules.encoding_rules or ())):
+        if rule.mode in ("WRITE", "WRITEREAD") and not rule.disabled:
+            reason = (
+                f"its rule {rule.name!r} of type {rule.type} is for each record, and only official serializers run it"
+            )
+            raise SchemaUnreadable(form=form.FORM, reason=reason)
+
+
+@contextmanager
+def _named(subject: str) -> Iterator[str]:
+    """Add the subject to SchemaUnreadable, because the user did not give its schema."""
+    try:
+        yield subject
+    except SchemaUnreadable as error:
+        error.subject = subject
+        raise
 
 
 def _in_time(form: Any, read: Callable[[], T]) -> T:

@@ -15,16 +15,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
+from urllib.parse import urljoin
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from kafka_sink.errors import SchemaUnreadable, ValueNotInSchema
-from kafka_sink.registry.forms import KEYS, Version, does_not_fit, no_references, not_mapped, read_as
+from kafka_sink.registry.forms import KEYS, Version, does_not_fit, extra, no_references, not_mapped, read_as
 
 FORM = "JSON"
 SCHEMA_TYPE = "JSON"
@@ -116,12 +118,55 @@ class JsonEncoding:
 
 
 @read_as(FORM)
-def fitted(text: str, columns: T.StructType) -> JsonEncoding:
-    """Check that the schema fits. Raises SchemaUnreadable, TypeNotMapped, or ColumnNotInSchema with the first path."""
+def fitted(text: str, columns: T.StructType, others: Mapping[str, str] = MappingProxyType({})) -> JsonEncoding:
+    """Check that the schema fits. `others`: the schemas that it refers to, by URI.
+
+    Raises SchemaUnreadable, TypeNotMapped, or ColumnNotInSchema with the first path.
+    """
     schema = json.loads(text)
     if not isinstance(schema, dict):
         raise SchemaUnreadable(form=FORM, reason="the whole is not an object, whose properties the columns could be")
-    return JsonEncoding(text, schema.get("title", ""), _Fitting(schema).record(columns, schema, ""))
+    root = _root(schema, {uri: json.loads(other) for uri, other in others.items()})
+    return JsonEncoding(text, schema.get("title", ""), _Fitting().whole(columns, root))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a schema. `resolver`: finds what it refers to, relative to the `$id` around it."""
+
+    schema: Any
+    resolver: Any
+    specification: Any
+
+    def within(self, schema: Any) -> _Part:
+        """Return a part of this part."""
+        resource = self.specification.create_resource(schema)
+        return _Part(schema, self.resolver.in_subresource(resource), self.specification)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.schema.get(key, default) if isinstance(self.schema, dict) else default
+
+    def resolved(self, ref: str) -> _Part:
+        """Return what a `$ref` refers to. Nothing is fetched. Raises SchemaUnreadable if it is not known."""
+        try:
+            found = self.resolver.lookup(ref)
+        except extra("referencing.exceptions").Unresolvable:
+            reason = f"it refers to {ref}, which is not within it, nor in a schema that it names as a reference"
+            raise SchemaUnreadable(form=FORM, reason=reason) from None
+        return _Part(found.contents, found.resolver, self.specification)
+
+
+def _root(schema: dict[str, Any], others: Mapping[str, Any]) -> _Part:
+    """Return the whole schema. As for the official serializers, it is of draft 7 if it names no other. As for Java's,
+    a reference's name is a URI, or relative to the schema's `$id`."""
+    referencing, drafts = extra("referencing"), extra("referencing.jsonschema")
+    specification = drafts.specification_with(str(schema.get("$schema", "")), default=drafts.DRAFT7)
+    root = specification.create_resource(schema)
+    registry = referencing.Registry()
+    for uri, other in others.items():
+        resource = referencing.Resource.from_contents(other, default_specification=drafts.DRAFT7)
+        registry = registry.with_resources((name, resource) for name in {uri, urljoin(root.id() or "", uri)})
+    return _Part(schema, registry.resolver_with_root(root), specification)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,48 +174,56 @@ class _Fitting:
     """Makes a check for each part of the DataFrame's type, or None if nothing needs a check. Without a check Spark does
     not have to rebuild the column."""
 
-    root: dict[str, Any]
-    # By `$ref`. A union of two that refer to the same one, n levels deep, has 2^n branches if each is looked at.
-    _known: dict[str, tuple[list[Any], bool]] = dataclasses.field(default_factory=dict)
+    # By what is referred to. Of a union of two that refer to the same one, n levels deep, 2^n would be looked at.
+    _known: dict[int, tuple[list[_Part], bool]] = dataclasses.field(default_factory=dict)
 
-    def value(self, data_type: T.DataType, schema: Any, path: str, is_required: bool) -> Check | None:
-        allowed, has_null = self._branches(schema)
+    def whole(self, columns: T.StructType, root: _Part) -> Check | None:
+        allowed, _ = self._branches(root)
+        fits = [one for one in allowed if _allows(one, "object")]
+        if not fits:
+            raise does_not_fit("", columns, json.dumps(root.schema, default=str)[:200], FORM)
+        return self.record(columns, fits[0], "")
+
+    def value(self, data_type: T.DataType, part: _Part, path: str, is_required: bool) -> Check | None:
+        allowed, has_null = self._branches(part)
         written = _written(data_type, path)["type"]
         fits = [one for one in allowed if _allows(one, written)]
         if not fits:
-            raise does_not_fit(path, data_type, json.dumps(schema, default=str)[:200], FORM)
-        inner = self._within(data_type, fits[0] if isinstance(fits[0], dict) else {}, path)
+            raise does_not_fit(path, data_type, json.dumps(part.schema, default=str)[:200], FORM)
+        inner = self._within(data_type, fits[0], path)
         # to_json omits a null field, which only `required` forbids. It writes null items and entries.
         refuses_null = is_required if not path.endswith(("[]", "{}")) else not has_null
         return _and_not_null(inner, path) if refuses_null else inner
 
-    def _within(self, data_type: T.DataType, schema: dict[str, Any], path: str) -> Check | None:
+    def _within(self, data_type: T.DataType, part: _Part, path: str) -> Check | None:
         match data_type:
             case T.StructType():
-                return self.record(data_type, schema, f"{path}.")
+                return self.record(data_type, part, f"{path}.")
             case T.ArrayType(elementType=element):
-                item = self.value(element, schema.get("items", True), f"{path}[]", False)
+                item = self.value(element, part.within(part.get("items", True)), f"{path}[]", False)
                 return None if item is None else lambda column: F.transform(column, item)
             case T.MapType(valueType=value):
-                entry = self.value(value, schema.get("additionalProperties", True), f"{path}{{}}", False)
+                others = part.within(part.get("additionalProperties", True))
+                entry = self.value(value, others, f"{path}{{}}", False)
                 return None if entry is None else lambda column: F.transform_values(column, lambda _, one: entry(one))
             case T.FloatType() | T.DoubleType():
                 problem = "is NaN or infinite, for which JSON has no number"
                 return lambda column: _refused(F.isnan(column) | (F.abs(column) == INFINITE), column, path, problem)
         return None
 
-    def record(self, struct: T.StructType, schema: dict[str, Any], path: str) -> Check | None:
-        properties, required = schema.get("properties", {}), schema.get("required", [])
+    def record(self, struct: T.StructType, part: _Part, path: str) -> Check | None:
+        properties, required = part.get("properties", {}), part.get("required", [])
         for name in required:
             if name not in struct.names:
                 raise does_not_fit(path + name, "not there", f"a required property {name!r}", FORM)
-        others = schema.get("additionalProperties", True)
+        others = part.get("additionalProperties", True)
         checks: dict[str, Check] = {}
         for field in struct.fields:
-            if field.name not in properties and others is False and not schema.get("patternProperties"):
+            if field.name not in properties and others is False and not part.get("patternProperties"):
                 raise does_not_fit(path + field.name, field.dataType, "no such property", FORM)
             is_required = field.name in required and field.nullable
-            check = self.value(field.dataType, properties.get(field.name, others), path + field.name, is_required)
+            inner = part.within(properties.get(field.name, others))
+            check = self.value(field.dataType, inner, path + field.name, is_required)
             if check is not None:
                 checks[field.name] = check
         if not checks:
@@ -184,45 +237,35 @@ class _Fitting:
 
         return of_all
 
-    def _branches(self, schema: Any) -> tuple[list[Any], bool]:
+    def _branches(self, part: _Part) -> tuple[list[_Part], bool]:
         """Return the schemas allowed for a value other than null, each once, and True if null is allowed."""
-        ref = schema.get("$ref") if isinstance(schema, dict) else None
+        ref = part.get("$ref")
         if not isinstance(ref, str):
-            return self._branches_of(self._resolved(schema))
-        if ref not in self._known:
-            self._known[ref] = self._branches_of(self._resolved(schema))
-        return self._known[ref]
+            return self._branches_of(part)
+        target = part.resolved(ref)
+        place = id(target.schema)
+        if place not in self._known:
+            self._known[place] = self._branches(target)
+        return self._known[place]
 
-    def _branches_of(self, schema: Any) -> tuple[list[Any], bool]:
-        if not isinstance(schema, dict):
-            return ([] if schema is False else [True]), schema is not False
+    def _branches_of(self, part: _Part) -> tuple[list[_Part], bool]:
+        if not isinstance(part.schema, dict):
+            return ([] if part.schema is False else [part]), part.schema is not False
         for union in ("oneOf", "anyOf"):
-            if union in schema:
-                parts = [self._branches(one) for one in schema[union]]
-                branches = list({id(one): one for allowed, _ in parts for one in allowed}.values())
+            if union in part.schema:
+                parts = [self._branches(part.within(one)) for one in part.schema[union]]
+                branches = list({id(one.schema): one for allowed, _ in parts for one in allowed}.values())
                 if len(branches) > MAX_BRANCHES:
                     reason = f"a value may have more than {MAX_BRANCHES} schemas by {union}"
                     raise SchemaUnreadable(form=FORM, reason=reason)
                 return branches, any(has_null for _, has_null in parts)
-        types = schema.get("type")
+        types = part.get("type")
         has_null = types is None or types == "null" or (isinstance(types, list) and "null" in types)
-        return ([] if types == "null" else [schema]), has_null
-
-    def _resolved(self, schema: Any) -> Any:
-        """Resolve a `$ref` to a part of the same schema."""
-        if not (isinstance(schema, dict) and "$ref" in schema):
-            return schema
-        ref, part = schema["$ref"], self.root
-        try:
-            for step in ref.removeprefix("#").strip("/").split("/"):
-                part = part[step] if step else part
-        except (KeyError, TypeError):
-            raise SchemaUnreadable(form=FORM, reason=f"it refers to {ref}, which is not within it") from None
-        return self._resolved(part)
+        return ([] if types == "null" else [part]), has_null
 
 
-def _allows(schema: Any, written: str) -> bool:
-    types = schema.get("type") if isinstance(schema, dict) else None
+def _allows(part: _Part, written: str) -> bool:
+    types = part.get("type")
     allowed = [types] if isinstance(types, str) else types
     return allowed is None or written in allowed or (written == "integer" and "number" in allowed)
 

@@ -24,9 +24,10 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.machinery import PathFinder
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
@@ -59,12 +60,12 @@ REGISTRY_FORMAT = "serialized"
 TIMESTAMP, DATE, DATETIME, DECIMAL = (
     "google.protobuf.Timestamp", "google.type.Date", "google.type.DateTime", "confluent.type.Decimal",
 )  # fmt: skip
-# Files that every registry and every official reader has, by the needed message: the path, and the Python module.
+# Files that every registry and every official reader has, by the needed message.
 KNOWN_FILES = {
-    TIMESTAMP: ("google/protobuf/timestamp.proto", "google.protobuf.timestamp_pb2"),
-    DATE: ("google/type/date.proto", "google.type.date_pb2"),
-    DATETIME: ("google/type/datetime.proto", "google.type.datetime_pb2"),
-    DECIMAL: ("confluent/type/decimal.proto", "confluent_kafka.schema_registry.confluent.type.decimal_pb2"),
+    TIMESTAMP: "google/protobuf/timestamp.proto",
+    DATE: "google/type/date.proto",
+    DATETIME: "google/type/datetime.proto",
+    DECIMAL: "confluent/type/decimal.proto",
 }
 KNOWN_FOLDERS = ("google/protobuf/", "google/type/", "confluent/")
 _WHOLE_32: dict[str, V.Convert] = {
@@ -112,7 +113,7 @@ def derived(columns: T.StructType, name: str, previous: str | None) -> str:
     before = {message.name: message for message in _file(previous).message_type} if previous else {}
     _message(file.message_type.add(name=name), columns, before.get(name), f".{name}", "")
     used = {field.type_name for message in _messages(file.message_type) for field in message.field}
-    file.dependency.extend(path for known, (path, _) in KNOWN_FILES.items() if f".{known}" in used)
+    file.dependency.extend(path for known, path in KNOWN_FILES.items() if f".{known}" in used)
     return base64.b64encode(file.SerializeToString(deterministic=True)).decode("ascii")
 
 
@@ -258,17 +259,22 @@ def _descriptor(files: tuple[bytes, ...], name: str, *, on_executor: bool = Fals
 
 
 @read_as(FORM)
-def fitted(schema: str | type[Message], columns: T.StructType) -> ArrowEncoding:
+def fitted(
+    schema: str | type[Message], columns: T.StructType, others: Mapping[str, str] = MappingProxyType({})
+) -> ArrowEncoding:
     """Check that the schema fits. In a file the first message is used.
+
+    `others`: the files that it imports, by path, each behind those that it imports itself.
 
     Raises SchemaUnreadable, or ColumnNotInSchema with the path of the first column that does not fit.
     """
     if isinstance(schema, str):
+        imports = {path: _file(text) for path, text in others.items() if not path.startswith(KNOWN_FOLDERS)}
         file = _file(schema)
         if not file.message_type:
             raise SchemaUnreadable(form=FORM, reason="it has no message")
         name = f"{file.package}.{file.message_type[0].name}".lstrip(".")
-        files = (*_imported(file), file.SerializeToString())
+        files = (*_imported(file, imports), file.SerializeToString())
         descriptor = _descriptor(files, name)
     else:
         descriptor = schema.DESCRIPTOR
@@ -307,17 +313,24 @@ def _file(text: str) -> FileDescriptorProto:
     return file
 
 
-def _imported(file: FileDescriptorProto) -> tuple[bytes, ...]:
-    """Return the known files that the file imports, directly and indirectly. Raises SchemaUnreadable for others."""
-    modules = dict(KNOWN_FILES.values())
-    found = []
-    for path in file.dependency:
-        module = modules.get(path) or f"{path.removesuffix('.proto').replace('/', '.')}_pb2"
-        if not path.startswith(KNOWN_FOLDERS):
-            reason = f"it imports {path}. Give the message class that protoc makes of it"
+def _imported(file: FileDescriptorProto, others: Mapping[str, FileDescriptorProto]) -> tuple[bytes, ...]:
+    """Return the files that the file imports, directly and indirectly. Raises SchemaUnreadable for a file that neither
+    every registry has nor `others`."""
+    known = []
+    for path in dict.fromkeys(path for one in (*others.values(), file) for path in one.dependency):
+        if path.startswith(KNOWN_FOLDERS):
+            known.append(extra(_module_of(path)).DESCRIPTOR)
+        elif path not in others:
+            reason = f"it imports {path}. Give the message class that protoc makes of it, or a Schema that refers to it"
             raise SchemaUnreadable(form=FORM, reason=reason)
-        found.append(extra(module).DESCRIPTOR)
-    return _with_imports(found)
+    for path, one in others.items():
+        one.name = path  # the registry does not keep a file's name
+    return (*_with_imports(known), *(one.SerializeToString() for one in others.values()))
+
+
+def _module_of(path: str) -> str:
+    package = "confluent_kafka.schema_registry." if path.startswith("confluent/") else ""
+    return f"{package}{path.removesuffix('.proto').replace('/', '.')}_pb2"
 
 
 def _with_imports(files: Iterable[FileDescriptor]) -> tuple[bytes, ...]:

@@ -62,7 +62,11 @@ class Registered:
     """A registered schema. The text of a Protobuf schema is a FileDescriptorProto in base64."""
 
     schema_id: int
-    text: str
+    schema: Schema
+
+    @property
+    def text(self) -> str:
+        return str(self.schema.schema_str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +133,24 @@ class Registry:
 
         Raises SchemaNotRegistered if there is none, RegistryRefused, RegistryUnreachable, RegistryAnswerUnusable.
         """
-        found = self._ask(subject, "get_latest_version", subject, **({"fmt": fmt} if fmt else {}))
-        text = found.schema.schema_str
-        if not isinstance(text, str):
+        found = self._ask(subject, "get_latest_version", subject, **_format(fmt))
+        return Registered(self._number(subject, "id", found.schema_id, least=0), self.readable(subject, found.schema))
+
+    def version_of(self, subject: str, version: int, fmt: str | None, *, timeout_s: float) -> Schema:
+        """Return one version of a subject, also a version that was deleted softly. Raises as `latest` does."""
+        named = {"deleted": True, **_format(fmt)}
+        found = self._ask(subject, "get_version", subject, version, timeout_s=timeout_s, **named)
+        return self.readable(subject, found.schema)
+
+    def readable(self, subject: str, schema: Any) -> Schema:
+        """Return a schema of an answer. Raises RegistryAnswerUnusable if it has no text, or is nested too deep."""
+        if not isinstance(schema.schema_str, str):
             raise RegistryAnswerUnusable(url=self.url, subject=subject, reason="it has no schema")
-        if depth_of(text) > MAX_DEPTH:
+        if depth_of(schema.schema_str) > MAX_DEPTH:
             reason = f"its schema is nested more than {MAX_DEPTH} levels deep"
             raise RegistryAnswerUnusable(url=self.url, subject=subject, reason=reason)
-        return Registered(self._number(subject, "id", found.schema_id, least=0), text)
+        found: Schema = schema
+        return found
 
     def latest_or_none(self, subject: str, fmt: str | None = None) -> Registered | None:
         try:
@@ -144,10 +158,11 @@ class Registry:
         except SchemaNotRegistered:
             return None
 
-    def _ask(self, subject: str, method: str, *arguments: Any, **named: Any) -> Any:
+    def _ask(self, subject: str, method: str, *arguments: Any, timeout_s: float | None = None, **named: Any) -> Any:
+        limit_s = ASK_TIMEOUT_S if timeout_s is None else min(timeout_s, ASK_TIMEOUT_S)
         refusal = extra("confluent_kafka.schema_registry.error").SchemaRegistryError
         try:
-            return within(ASK_TIMEOUT_S, lambda: getattr(self.client, method)(*arguments, **named))
+            return within(limit_s, lambda: getattr(self.client, method)(*arguments, **named))
         except refusal as error:
             message = self._quoted(error.error_message)
             if error.http_status_code == CONFLICT:
@@ -194,6 +209,10 @@ class Registry:
         for secret in self.secrets:
             message = message.replace(secret, "***")
         return " ".join(message.split())
+
+
+def _format(fmt: str | None) -> dict[str, Any]:
+    return {"fmt": fmt} if fmt else {}
 
 
 class _Unusable(Exception):

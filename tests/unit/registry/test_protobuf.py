@@ -420,8 +420,12 @@ def _json_chain(levels: int, last: Any, *spellings: str) -> dict[str, Any]:
     return {"type": "object", "properties": {"a": a}, "$defs": {**defs, f"d{levels}": last}}
 
 
+# Of `$defs`, percent-encoded (RFC 6901, section 6).
+SPELLINGS = ("$defs", "%24defs", "$%64efs", "$d%65fs", "$de%66s", "$def%73", "%24%64efs", "%24d%65fs", "%24de%66s")
+
+
 def _json_spellings(levels: int) -> dict[str, Any]:
-    return _json_chain(levels, {"type": "string"}, *(f"#{'/' * slashes}$defs" for slashes in range(1, 11)))
+    return _json_chain(levels, {"type": "string"}, *(f"#/{spelling}" for spelling in SPELLINGS))
 
 
 def _json_doubling(levels: int) -> dict[str, Any]:

@@ -1,0 +1,243 @@
+"""Schemas that refer to schemas of other subjects: what is fetched, its bounds, and that rows are the same bytes as by
+the official serializers."""
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import (
+    Rule,
+    RuleKind,
+    RuleMode,
+    RuleSet,
+    Schema,
+    SchemaReference,
+    SchemaRegistryClient,
+)
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from pyspark.sql import types as T
+
+from http_endpoints import registry_stand_in
+from kafka_sink import errors
+from kafka_sink.registry import avro, column, json_schema, protobuf, references
+from kafka_sink.registry.forms import prefix
+from kafka_sink.registry.references import referred
+from kafka_sink.registry.registering import Registry
+from registry_rows import arrow_rows, columns_of
+
+VALUE = SerializationContext("orders", MessageField.VALUE)
+LATEST = {"use.latest.version": "true"}
+CITY = {"type": "record", "name": "City", "namespace": "shop", "fields": [{"name": "zip", "type": "string"}]}
+ADDRESS = {"type": "record", "name": "Address", "namespace": "shop", "fields": [
+    {"name": "street", "type": "string"}, {"name": "city", "type": "City"}]}  # fmt: skip
+ORDER = {"type": "record", "name": "Order", "namespace": "shop", "fields": [
+    {"name": "id", "type": "long"}, {"name": "to", "type": ["null", "Address"]},
+    {"name": "from", "type": "City"}]}  # fmt: skip
+PLACE = columns_of(zip=T.StringType())
+COLUMNS = columns_of(id=T.LongType(), to=columns_of(street=T.StringType(), city=PLACE), **{"from": PLACE})
+ROW = {"id": 7, "to": {"street": "s", "city": {"zip": "0150"}}, "from": {"zip": "0151"}}
+FORMS = {"AVRO": avro, "JSON": json_schema, "PROTOBUF": protobuf}
+
+
+def mock() -> SchemaRegistryClient:
+    return SchemaRegistryClient.new_client({"url": "mock://"})
+
+
+def registered(client: SchemaRegistryClient, subject: str, schema: Any, *refers: Any, form: str = "AVRO") -> Any:
+    """Register the schema, and return a reference to it by the subject's name."""
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+    client.register_schema(subject, Schema(text, form, [*refers]))
+    return SchemaReference(subject, subject, client.get_latest_version(subject).version)
+
+
+def latest(client: SchemaRegistryClient, form: str, columns: T.StructType = COLUMNS) -> tuple[Any, int]:
+    asked = Registry(client, "mock://", registers=False, uses_latest=True)
+    return column.pinned_schema(FORMS[form], columns, "r", asked, lambda name: "orders-value", None)
+
+
+def given(client: SchemaRegistryClient, schema: Schema, columns: T.StructType = COLUMNS) -> tuple[Any, int]:
+    form = FORMS[schema.schema_type or ""]
+    return column.pinned_schema(form, columns, "r", Registry(client, "mock://"), lambda name: "orders-value", schema)
+
+
+def avro_order(client: SchemaRegistryClient) -> Schema:
+    city = registered(client, "shop.City", CITY)
+    address = registered(client, "shop.Address", ADDRESS, city)
+    return Schema(json.dumps(ORDER), "AVRO", [address, city])
+
+
+def test_rows_of_an_avro_schema_that_refers_to_others_are_the_official_bytes() -> None:
+    client = mock()
+    schema = avro_order(client)
+    encoding, schema_id = given(client, schema)
+    found = client.get_latest_version("orders-value")
+    assert (found.schema_id, found.schema.references) == (schema_id, schema.references)
+    official = AvroSerializer(client, schema)(ROW, VALUE)
+    for one in (encoding, latest(client, "AVRO")[0]):
+        assert one.encode(arrow_rows([ROW], COLUMNS), prefix(schema_id)).to_pylist() == [official]
+
+
+def test_a_json_schema_that_refers_to_others_is_checked_with_them() -> None:
+    client = mock()
+    city = registered(client, "city.json", {"properties": {"zip": {"type": "string"}}}, form="JSON")
+    street = {"properties": {"street": {"type": "string"}, "city": {"$ref": "city.json"}}}
+    address = registered(client, "address.json", street, city, form="JSON")
+    order = {"title": "Order", "properties": {
+        "id": {"type": "integer"}, "to": {"$ref": "address.json"}, "from": {"$ref": "city.json#"}}}  # fmt: skip
+    schema = Schema(json.dumps(order), "JSON", [address])
+    encoding, schema_id = given(client, schema)
+    assert (encoding.name, client.get_latest_version("orders-value").schema_id) == ("Order", schema_id)
+    assert JSONSerializer(schema, client)(ROW, VALUE)[:5] == prefix(schema_id)
+    assert latest(client, "JSON")[1] == schema_id
+    wrong = columns_of(id=T.LongType(), to=columns_of(city=columns_of(zip=T.LongType())))
+    with pytest.raises(errors.ColumnNotInSchema) as refused:
+        latest(client, "JSON", wrong)
+    assert refused.value.column == "to.city.zip"
+
+
+def test_a_name_is_relative_to_the_schemas_id_too() -> None:
+    client = mock()
+    city = registered(client, "city.json", {"properties": {"zip": {"type": "string"}}}, form="JSON")
+    order = {"$id": "https://shop.example/order.json", "properties": {"from": {"$ref": "city.json"}}}
+    with pytest.raises(errors.ColumnNotInSchema):
+        given(client, Schema(json.dumps(order), "JSON", [city]), columns_of(**{"from": columns_of(zip=T.LongType())}))
+
+
+def proto(name: str, *fields: tuple[str, str | int], imports: tuple[str, ...] = ()) -> str:
+    file = FileDescriptorProto(name="default", package="shop", syntax="proto3", dependency=imports)
+    message = file.message_type.add(name=name)
+    for number, (field, kind) in enumerate(fields, 1):
+        of = {"type": kind} if isinstance(kind, int) else {"type": 11, "type_name": kind}
+        message.field.add(name=field, number=number, label=FieldDescriptorProto.LABEL_OPTIONAL, **of)
+    return base64.b64encode(file.SerializeToString()).decode()
+
+
+def test_a_protobuf_schema_finds_the_files_that_it_imports() -> None:
+    client = mock()
+    city = registered(client, "city.proto", proto("City", ("zip", 9)), form="PROTOBUF")
+    street = proto("Address", ("street", 9), ("city", ".shop.City"), imports=("city.proto",))
+    address = registered(client, "address.proto", street, city, form="PROTOBUF")
+    order = proto(
+        "Order", ("id", 3), ("to", ".shop.Address"), ("from", ".shop.City"), ("at", ".google.protobuf.Timestamp"),
+        imports=("address.proto", "city.proto", "google/protobuf/timestamp.proto"),
+    )  # fmt: skip
+    # The files that every client has may be references too, as older serializers register them.
+    known = SchemaReference("google/protobuf/timestamp.proto", "timestamp", 1)
+    registered(client, "timestamp", proto("Timestamp"), form="PROTOBUF")
+    schema = Schema(order, "PROTOBUF", [address, city, known])
+    encoding, schema_id = given(client, schema)
+    assert latest(client, "PROTOBUF")[1] == schema_id
+    (row,) = encoding.encode(arrow_rows([ROW], COLUMNS), b"").to_pylist()
+    assert row == b"\x08\x07\x12\x0b\x0a\x01s\x12\x06\x0a\x040150\x1a\x06\x0a\x040151"
+    with pytest.raises(errors.SchemaUnreadable, match=r"it imports address\.proto"):
+        given(client, Schema(order, "PROTOBUF", []))
+
+
+def chain(client: SchemaRegistryClient, length: int, subject: str = "s") -> Schema:
+    """Schemas that refer to the next one each."""
+    refers: list[Any] = []
+    for number in range(length):
+        refers = [registered(client, f"{subject}{number}", "{}", *refers)]
+    return Schema("{}", "AVRO", refers)
+
+
+def wide(client: SchemaRegistryClient, width: int, text: str = "{}") -> Schema:
+    return Schema("{}", "AVRO", [registered(client, f"s{number}", text) for number in range(width)])
+
+
+@pytest.mark.parametrize(
+    ("bound", "most", "of", "reason"),
+    [
+        ("MAX_CHAIN", 3, chain, "a chain of more than 3"), ("MAX_REFERENCES", 3, wide, "more than 3 schemas"),
+        ("MAX_CHARACTERS", 6, wide, "longer than 6 characters"),
+        ("RESOLVE_TIMEOUT_S", 0.0, wide, "not fetched within 0 s"),
+    ],
+)  # fmt: skip
+def test_references_have_bounds(bound: str, most: Any, of: Any, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = mock()
+    monkeypatch.setattr(references, bound, most)
+    registry = Registry(client, "mock://")
+    if most:
+        assert len(referred(registry, of(client, 3), "Avro")) == 3
+    with pytest.raises(errors.SchemaUnreadable, match=reason):
+        referred(registry, of(mock_of(client), 4), "Avro")
+
+
+def mock_of(client: SchemaRegistryClient) -> SchemaRegistryClient:
+    """The same client, emptied."""
+    client._store.clear()
+    return client
+
+
+def test_a_circle_ends_and_a_diamond_is_fetched_once_its_parts_before_it() -> None:
+    def answer(name: str, *refers: str) -> tuple[int, Any]:
+        named = [{"name": one, "subject": one, "version": 1} for one in refers]
+        return 200, {"id": 1, "version": 1, "subject": name, "schema": f'"{name}"', "references": named}
+
+    graph: Mapping[str, tuple[str, ...]] = {"a": ("b", "c"), "b": ("d",), "c": ("d",), "d": ("a",)}
+    answers = {("GET", f"/subjects/{name}/versions/1"): answer(name, *refers) for name, refers in graph.items()}
+    with registry_stand_in(answers) as stand_in:
+        registry = Registry.of({"url": stand_in.url, "max.retries": "0"})
+        top = Schema("", "AVRO", [SchemaReference("a", "a", 1)])
+        assert list(referred(registry, top, "Avro").items()) == [(name, f'"{name}"') for name in "dbca"]
+    assert sorted(path for _, path, _ in stand_in.asked) == sorted(path for _, path in answers)
+
+
+@pytest.mark.parametrize(
+    ("reference", "reason"),
+    [
+        (SchemaReference("a", "a", 9), "refers to 'a', version 9 of subject 'a': Schema Not Found"),
+        *((SchemaReference(*parts), "no name, or no subject, or no version") for parts in (
+            (None, "a", 1), ("", "a", 1), ("a", None, 1), ("a", "a", None), ("a", "a", 0), ("a", "a", True))),
+        (SchemaReference("j", "j", 1), "'j', which is of form JSON"),
+    ],
+)  # fmt: skip
+def test_a_reference_that_leads_nowhere_is_said(reference: Any, reason: str) -> None:
+    client = mock()
+    registered(client, "j", "{}", form="JSON")
+    with pytest.raises(errors.SchemaUnreadable, match=reason) as refused:
+        given(client, Schema(json.dumps(ORDER), "AVRO", [reference]))
+    assert refused.value.subject is None and "the schema that was given" in str(refused.value)
+    client.register_schema("orders-value", Schema(json.dumps(ORDER), "AVRO", [reference]))
+    with pytest.raises(errors.SchemaUnreadable, match="schema of subject 'orders-value'") as refused:
+        latest(client, "AVRO")
+    assert "Correct the subject's latest schema" in str(refused.value)
+
+
+def test_a_schema_of_another_type_is_none() -> None:
+    client = mock()
+    client.register_schema("orders-value", Schema("{}", "JSON"))
+    with pytest.raises(errors.SchemaUnreadable, match="a schema of type JSON"):
+        latest(client, "AVRO")
+    with pytest.raises(errors.SchemaUnreadable, match="a schema of type JSON"):
+        column.pinned_schema(avro, COLUMNS, "r", Registry(client, ""), lambda name: "s", Schema("{}", "JSON"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "disabled", "enable_at", "refused"),
+    [
+        (RuleMode.WRITE, False, None, True), (RuleMode.WRITEREAD, None, "CLIENT", True),
+        (RuleMode.WRITEREAD, True, None, False), (RuleMode.READ, False, None, False),
+        (RuleMode.WRITE, False, "SERVER", False),
+    ],
+)  # fmt: skip
+def test_a_rule_that_changes_records_is_never_skipped(mode: Any, disabled: Any, enable_at: Any, refused: bool) -> None:
+    """A rule may encrypt fields: their plain text must not go out."""
+    client = mock()
+    rule = Rule("pii", "", RuleKind.TRANSFORM, mode, "ENCRYPT", ["PII"], None, None, None, "ERROR", disabled)
+    for rules in (RuleSet([], [rule], None, enable_at), RuleSet([], [], [rule], enable_at)):
+        schema = Schema(json.dumps(CITY), "AVRO", [], None, rules)
+        client.register_schema("orders-value", schema)
+        if refused:
+            with pytest.raises(errors.SchemaUnreadable, match="its rule 'pii' of type ENCRYPT"):
+                latest(client, "AVRO", PLACE)
+        else:
+            latest(client, "AVRO", PLACE)
+        # As with the official serializers, a schema that is registered brings rules for those that use the latest.
+        given(client, schema, PLACE)
+        assert client.get_latest_version("orders-value").schema.rule_set == rules
