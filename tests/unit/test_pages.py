@@ -97,7 +97,7 @@ def test_every_target_that_is_named_is_in_the_makefile() -> None:
 # Those between other pages of docs/ are mkdocs' (make site). GitHub shows these files as they are, too.
 DESIGN = tuple(sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "design").glob("*.md")))
 ROOT_PAGES = ("README.md", "DESIGN.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
-LINKING = (*ROOT_PAGES, "tests/README.md", "docs/internals.md", *DESIGN)
+LINKING = (*ROOT_PAGES, "tests/README.md", "tests/cases.md", "tests/cases-reading.md", "docs/internals.md", *DESIGN)
 
 
 @pytest.mark.parametrize("page", LINKING)
@@ -232,7 +232,7 @@ def test_every_module_of_which_the_gate_runs_nothing_is_in_the_table() -> None:
     assert [path.stem for path in modules if f"`{path.stem}`" not in CAPABILITIES] == []
 
 
-PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("cases*.md")}
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("cases*.md")}
 HEADING = re.compile(r"^## (.+): (\d+) cases$", re.MULTILINE)
 TEST = re.compile(r"`(tests/[\w/]+\.py)::([\w:]+)`")
 REASON = re.compile(r"(?<![\w*])\*([^*]+)\*")
