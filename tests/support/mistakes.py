@@ -160,12 +160,9 @@ In the lines below, `localhost:9092` is the cluster, `orders` a topic that is th
 
 {table}
 
-Three of these lines do not say what works:
-
-- Without a mode Spark's advice is half right: write with `mode("append")`. The sink refuses "Overwrite".
-- Update mode works with `kafka_sink.to_kafka(df, "orders", output_mode="update")`: [Exports](exports.md#update-mode).
-- With columns, `CREATE TABLE orders (value STRING) USING pykafka` succeeds: Spark makes an entry in its catalog, and
-  does not ask the sink. Do not use it: [Coming from format("kafka")](from-spark-kafka.md).
+Three of these lines do not say what works: a write [without a mode](faq.md#why-modeappend), [update
+mode](exports.md#update-mode), and [`CREATE TABLE` with
+columns](from-spark-kafka.md#two-calls-that-spark-accepts), which Spark accepts.
 """
 
 
