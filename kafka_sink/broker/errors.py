@@ -120,9 +120,8 @@ class BrokerStartFailed(LocalKafkaError):
     def explanation(self) -> Explanation:
         taken = " Another process took its port." if self.port_taken else ""
         again = "Try again. " if self.port_taken else ""
-        return Explanation(
+        return self._told(
             f"node {self.node} of the local cluster did not start: {self.reason}.{taken}",
-            DataState.NO_DATA,
             f"{again}The end of its log:\n{self.log_tail or '(empty)'}",
         )
 
@@ -133,10 +132,9 @@ class BrokerDied(LocalKafkaError):
     log_tail: str
 
     def explanation(self) -> Explanation:
-        return Explanation(
+        return self._told(
             f"the broker of node {self.node} of the local cluster ended by itself, with status {self.status} (137 is "
             "kill -9, often by a system short of memory).",
-            DataState.NO_DATA,
             f"Start it again. The end of its log:\n{self.log_tail or '(empty)'}",
             known="Its topics are gone unless the cluster has a --dir of its own.",
         )
@@ -148,10 +146,8 @@ class ToolFailed(LocalKafkaError):
     output_tail: str
 
     def explanation(self) -> Explanation:
-        return Explanation(
-            f"Kafka's {self.tool} {self.reason}.",
-            DataState.NO_DATA,
-            f"The end of its output:\n{self.output_tail or '(empty)'}",
+        return self._told(
+            f"Kafka's {self.tool} {self.reason}.", f"The end of its output:\n{self.output_tail or '(empty)'}"
         )
 
 

@@ -143,7 +143,10 @@ class KafkaSinkError(Exception):
         happened, advice, known = (
             text.format_map(_Facts(self)) for text in (self._happened, self._advice, self._known)
         )
-        return Explanation(happened, self._data, advice, known)
+        return self._told(happened, advice, known=known)
+
+    def _told(self, happened: str, advice: str = "", *, data: DataState | None = None, known: str = "") -> Explanation:
+        return Explanation(happened, data or self._data, advice, known)
 
     def parts(self) -> Parts:
         """Return what happened, what it means for the data, and what to do."""

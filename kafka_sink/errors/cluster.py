@@ -59,7 +59,7 @@ class BrokersUnreachable(ClusterError):
             advice = f"To fix it: {self.remedy}. {self.command}"
         if not self.is_first:
             advice += f" To outlast a longer outage, raise {self.timeout_option}."
-        return Explanation(happened, DataState.SENT_AGAIN, advice, known="Rows waiting for an answer were not sent.")
+        return self._told(happened, advice, known="Rows waiting for an answer were not sent.")
 
 
 # By what a broker lacks something for: see `kafka.protocol.needs`.
@@ -78,9 +78,8 @@ class BrokerUnsupported(ClusterError):
     missing: Sequence[str]
 
     def explanation(self) -> Explanation:
-        return Explanation(
+        return self._told(
             f"{self.broker} lacks what {self.guarantee} needs: {'; '.join(self.missing)}.",
-            DataState.SENT_AGAIN,
             f"{_OTHER_BROKERS.get(self.guarantee, '')} 'pykafka check' shows what the brokers offer.",
         )
 
@@ -131,10 +130,9 @@ class AuthenticationFailed(ClusterError):
         self.user = shown_user(self.mechanism, self.user)
 
     def explanation(self) -> Explanation:
-        return Explanation(
+        return self._told(
             f"{self.broker} and user {self.user!r} were not authenticated to each other by {self.mechanism}: "
             f"{self.reason}.",
-            DataState.SENT_AGAIN,
             f"To fix it: {self.remedy}."
             if self.remedy
             else "Check kafka.sasl.mechanism and the credentials (kafka.sasl.jaas.config, or kafka.sasl.username and "
@@ -191,9 +189,8 @@ class TopicAuthorizationFailed(ClusterError):
 
     def explanation(self) -> Explanation:
         to = "write to" if self.operation == "WRITE" else self.operation.lower()
-        return Explanation(
+        return self._told(
             f"not allowed to {to} topic {self.topic!r}.",
-            DataState.SENT_AGAIN,
             f"Add the ACL: TOPIC {self.topic} {self.operation} (it implies DESCRIBE) for {self._whom}.",
         )
 
@@ -224,11 +221,11 @@ class CoordinatorUnavailable(ClusterError):
         if "UNSTABLE_OFFSET_COMMIT" in self.last_error:
             advice = "A transaction that writes the group's offset stays open: pykafka transactions "
             advice += "describe --prefix <transactionalIdPrefix> tells which, and what ends it."
-        return Explanation(
+        return self._told(
             f"the coordinator of {self.kind} {self.key!r} gave no definite answer within {self.waited_ms} ms "
             f"(kafka.max.block.ms); last: {self.last_error}.",
-            DataState.OUTCOME_UNKNOWN,
             advice,
+            data=DataState.OUTCOME_UNKNOWN,
         )
 
 
@@ -242,10 +239,10 @@ class CoordinatorRefused(ClusterError):
 
     def explanation(self) -> Explanation:
         acl = "GROUP READ" if self.kind == "group" else "TRANSACTIONAL_ID WRITE"
-        return Explanation(
+        return self._told(
             f"the cluster did not name the coordinator of {self.kind} {self.key!r}: {self.name} (error {self.code}).",
-            DataState.STAYS_INVISIBLE,
             f"Exactly-once writes need the ACL {acl}, prefixed with the transactionalIdPrefix, for {self._whom}.",
+            data=DataState.STAYS_INVISIBLE,
         )
 
 
@@ -261,16 +258,16 @@ class LeaderUnavailable(ClusterError):
 
     def explanation(self) -> Explanation:
         if self.is_absent:
-            return Explanation(
+            return self._told(
                 f"{self.topic}-{self.partition} does not exist any more: brokers have said so for {self.waited_ms} ms.",
-                DataState.OUTCOME_UNKNOWN,
                 "The topic was deleted, or created again with fewer partitions. The rows that it had are gone.",
+                data=DataState.OUTCOME_UNKNOWN,
             )
-        return Explanation(
+        return self._told(
             f"the leader of {self.topic}-{self.partition} gave no definite answer within {self.waited_ms} ms "
             f"({self.timeout_option}); last: {self.last_error}.",
-            DataState.OUTCOME_UNKNOWN,
             "Check that the partition has a leader.",
+            data=DataState.OUTCOME_UNKNOWN,
         )
 
 

@@ -47,9 +47,8 @@ class DeliveryTimeout(DeliveryError):
                 f" Brokers also throttled this write for {self.throttled_ms} ms, by a quota of its user or client id; "
                 "that time does not count."
             )
-        return Explanation(
+        return self._told(
             happened,
-            DataState.SENT_AGAIN,
             "Check the partition's leader and in-sync replicas.",
             known="Whether the last attempt was written is unknown." if self.was_sent else "None of them was sent.",
         )
@@ -88,7 +87,7 @@ class ProduceRejected(DeliveryError):
                 f"timestamp is {self.timestamp_ms} ms from 1970: {self.reason}."
             )
         advice = f"Add the ACL {self.acl} for {self._whom}. {self.advice}".rstrip() if self.acl else self.advice
-        return Explanation(happened, DataState.SENT_AGAIN, advice)
+        return self._told(happened, advice)
 
 
 class AcknowledgedRowsGone(DeliveryError):
@@ -143,9 +142,8 @@ class ReceiptMismatch(DeliveryError):
 
     def explanation(self) -> Explanation:
         bad = f", {self.dropped} were dropped as bad" if self.dropped else ""
-        return Explanation(
+        return self._told(
             f"Spark delivered {self.received} rows{bad} and the leaders acknowledged {self.acknowledged}.",
-            DataState.SENT_AGAIN,
             "This is a defect of the sink: please report it with the task's log.",
         )
 
@@ -180,9 +178,7 @@ class ApisMissing(ProtocolError):
     missing: Sequence[str]
 
     def explanation(self) -> Explanation:
-        return Explanation(
-            f"the broker lacks what {self.guarantee} needs: {'; '.join(self.missing)}", DataState.NO_DATA
-        )
+        return self._told(f"the broker lacks what {self.guarantee} needs: {'; '.join(self.missing)}")
 
 
 class TlsExpected(ProtocolError):

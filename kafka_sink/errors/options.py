@@ -31,9 +31,8 @@ class UnknownOption(ConfigError):
 
     def explanation(self) -> Explanation:
         hint = f" Did you mean {' or '.join(map(repr, self.nearest))}?" if self.nearest else ""
-        return Explanation(
+        return self._told(
             f"unknown option {self.option!r}.{hint}",
-            DataState.NOTHING_SENT,
             f"{self.spelling}; the command `pykafka explain` lists all options.",
         )
 
@@ -49,7 +48,7 @@ class RefusedOption(ConfigError):
 
     def explanation(self) -> Explanation:
         happened = f"option {self.option!r} cannot be used with pykafka."
-        return Explanation(happened, DataState.NOTHING_SENT, _sentence(self.instead))
+        return self._told(happened, _sentence(self.instead))
 
 
 def _sentence(words: str) -> str:
@@ -65,9 +64,7 @@ class MissingOption(ConfigError):
     def explanation(self) -> Explanation:
         # Spark hands its conf to writes only.
         or_conf = "" if self.write_kind is WriteKind.READ else f", or spark.pykafka.{self.option} in Spark's conf"
-        return Explanation(
-            f"option {self.option!r} is required: {self.hint}", DataState.NOTHING_SENT, f"Set it{or_conf}."
-        )
+        return self._told(f"option {self.option!r} is required: {self.hint}", f"Set it{or_conf}.")
 
 
 class InvalidOption(ConfigError):
@@ -82,10 +79,8 @@ class InvalidOption(ConfigError):
 
     def explanation(self) -> Explanation:
         found = "is not usable (its value is not shown)" if self.value is None else f"is {self.value!r}"
-        return Explanation(
-            f"option {self.option!r} {found}; expected {self.expected}.",
-            DataState.NOTHING_SENT,
-            "Give it a value that is expected.",
+        return self._told(
+            f"option {self.option!r} {found}; expected {self.expected}.", "Give it a value that is expected."
         )
 
 

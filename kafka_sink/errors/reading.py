@@ -73,11 +73,11 @@ class OffsetsLost(ReadError):
     cause: str
 
     def explanation(self) -> Explanation:
-        return Explanation(
+        return self._told(
             f"offsets {self.first} to {self.end - 1} of {self.topic}-{self.partition} cannot be read: "
             f"{_CAUSES.get(self.cause, self.cause)}.",
-            DataState.GONE,
             self._what_to_do(),
+            data=DataState.GONE,
         )
 
     def _what_to_do(self) -> str:
@@ -124,11 +124,11 @@ class LogBroken(ReadError):
         where = f"but at {self.goes_on_at}" if self.goes_on_at >= 0 else "nor anywhere else"
         if self.goes_on_at == self.position:
             where = "with the same records"
-        return Explanation(
+        return self._told(
             f"the log of {self.topic}-{self.partition} does not go on at offset {self.position}, up to which the "
             f"stream has read it, {where}: {_BREAKS.get(self.cause, self.cause)}.",
-            DataState.GONE,
             self._what_to_do(),
+            data=DataState.GONE,
         )
 
     def _what_to_do(self) -> str:
@@ -187,7 +187,7 @@ class ReadStalled(ReadError):
                 "Raise the quota of its user or client id (consumer_byte_rate). A record batch that is larger than "
             )
             advice += "what the quota lets through in its window (10 s by default) never comes."
-            return Explanation(happened, DataState.NOT_READ, advice)
+            return self._told(happened, advice)
         if self.last_error:
             happened += f" Last: {self.last_error}."
         elif 0 <= self.last_stable_offset <= self.offset < self.high_watermark:
@@ -206,7 +206,7 @@ class ReadStalled(ReadError):
                 "not, kafka-dump-log.sh shows if the leader's file is damaged there: then let another in-sync replica "
                 "lead."
             )
-        return Explanation(happened, DataState.NOT_READ, advice)
+        return self._told(happened, advice)
 
 
 class FetchRefused(ReadError):
@@ -223,10 +223,8 @@ class FetchRefused(ReadError):
         advice = "The broker's log says more."
         if self.name == "CORRUPT_MESSAGE":
             advice = "The leader's copy of the log is damaged: let another in-sync replica lead. " + advice
-        return Explanation(
-            f"the leader of {self.topic}-{self.partition} refused {what}: {self.name} (error {self.code}).",
-            DataState.NOT_READ,
-            advice,
+        return self._told(
+            f"the leader of {self.topic}-{self.partition} refused {what}: {self.name} (error {self.code}).", advice
         )
 
 
@@ -288,9 +286,8 @@ class RecordsCorrupt(ReadError):
 
     def explanation(self) -> Explanation:
         begin = f"at offset {self.goes_on_at}" if self.goes_on_at >= 0 else "behind the batch"
-        return Explanation(
+        return self._told(
             f"the batch at offset {self.offset} of {self.topic}-{self.partition} is damaged: {self.reason}.",
-            DataState.NOT_READ,
             "If another in-sync replica has it whole (kafka-dump-log.sh shows that), let that one lead. "
             f"{_around(self.offset, begin)}",
         )
@@ -309,10 +306,9 @@ class BatchOverLimit(ReadError):
     goes_on_at: int
 
     def explanation(self) -> Explanation:
-        return Explanation(
+        return self._told(
             f"the batch at offset {self.offset} of {self.topic}-{self.partition} has more than {self.limit} "
             f"{self.what}.",
-            DataState.NOT_READ,
             f"If its writer is known, and tasks have memory for it, raise {self.option}. "
             f"{_around(self.offset, f'at offset {self.goes_on_at}')}",
         )
@@ -379,10 +375,10 @@ class ColumnNotRead(SchemaError):
     allowed: Sequence[str]
 
     def explanation(self) -> Explanation:
-        return Explanation(
+        return self._told(
             f"the schema has column {self.column!r}; a read has the columns {', '.join(self.allowed)}.",
-            DataState.NOT_READ,
             "Leave it out of the schema. Take it from the value in the DataFrame, for example with from_json.",
+            data=DataState.NOT_READ,
         )
 
 

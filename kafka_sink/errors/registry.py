@@ -35,11 +35,11 @@ class RegistryExtraMissing(RegistryError):
     on_executor: bool = False
 
     def explanation(self) -> Explanation:
-        return Explanation(
+        return self._told(
             f"Python module {self.module} cannot be imported ({self.reason}).",
-            DataState.SENT_AGAIN if self.on_executor else DataState.NOTHING_SENT,
             "On the driver and on executors: pip install 'pyspark-pykafka[registry]'. Or send the packages along with "
             "the job.",
+            data=DataState.SENT_AGAIN if self.on_executor else DataState.NOTHING_SENT,
         )
 
 
@@ -66,10 +66,9 @@ class RegistryRefused(RegistryError):
     error_code: int
 
     def explanation(self) -> Explanation:
-        return Explanation(
+        return self._told(
             f"the schema registry refused a request about subject {self.subject!r}, with status {self.status}, code "
             f"{self.error_code}: {self.reason}.",
-            DataState.NOTHING_SENT,
             _HINTS.get(self.status, "Ask the administrators of the registry."),
         )
 

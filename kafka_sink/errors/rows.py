@@ -93,7 +93,7 @@ class RecordTooLarge(BadRow):
             f"{fix}, or make the row smaller. {_LEAVE_OUT}; they know the topic's own limit with the ACL TOPIC "
             f"DESCRIBE_CONFIGS for {self._whom}."
         )
-        return Explanation(happened, DataState.SENT_AGAIN, advice)
+        return self._told(happened, advice)
 
 
 class PartitionOutOfRange(BadRow):
@@ -104,10 +104,9 @@ class PartitionOutOfRange(BadRow):
     partition_count: int
 
     def explanation(self) -> Explanation:
-        return Explanation(
+        return self._told(
             f"a row names partition {self.partition} of topic {self.topic!r}, which has partitions 0 to "
             f"{self.partition_count - 1}.",
-            DataState.SENT_AGAIN,
             f"Correct the 'partition' column, or leave it null to let the partitioner decide. {_LEAVE_OUT}.",
         )
 
@@ -193,11 +192,11 @@ class TooManyBadRows(KafkaSinkError):
         first = ", ".join(map(str, self.first_rows))
         # Row numbers are unknown for rows that leaders refused.
         which = f" The first of them, as (Spark partition, row of its task from 0): {first}." if first else ""
-        return Explanation(
+        return self._told(
             f"{sum(self.counts.values())} of {self.rows} rows cannot be written to Kafka ({reasons}); {self.limit} "
             f"allows {self.allowed}.{which}",
-            DataState.WRITTEN if self.rows_are_written else DataState.SENT_AGAIN,
             f"Correct the rows, or raise {self.limit}.",
+            data=DataState.WRITTEN if self.rows_are_written else DataState.SENT_AGAIN,
         )
 
 
@@ -232,10 +231,8 @@ class MissingColumn(SchemaError):
     hint: str
 
     def explanation(self) -> Explanation:
-        return Explanation(
-            f"the DataFrame has no column {self.column!r} (it has: {', '.join(self.found) or 'none'}).",
-            DataState.NOTHING_SENT,
-            self.hint,
+        return self._told(
+            f"the DataFrame has no column {self.column!r} (it has: {', '.join(self.found) or 'none'}).", self.hint
         )
 
 
@@ -243,9 +240,8 @@ class UnexpectedColumn(SchemaError):
     allowed: Sequence[str]
 
     def explanation(self) -> Explanation:
-        return Explanation(
+        return self._told(
             f"column {self.column!r} has no place in a Kafka record (columns are: {', '.join(self.allowed)}).",
-            DataState.NOTHING_SENT,
             f"Fold it into the value, e.g. to_json(struct('{in_code(self.column)}', ...)).alias('value'), or drop it.",
         )
 

@@ -23,10 +23,10 @@ class WriteWouldFail(KafkaSinkError):
 
     def explanation(self) -> Explanation:
         more = f" It is the first of {self.failures} failures." if self.failures > 1 else ""
-        return Explanation(
+        return self._told(
             f"the write would fail: step {self.step!r} of {self.where}: {self.found}.{more}",
-            DataState.NOTHING_SENT,
             f"To fix it: {self.remedy}. kafka_sink.validate shows all steps.",
+            data=DataState.NOTHING_SENT,
         )
 
 
@@ -67,11 +67,11 @@ class CommitRefused(KafkaSinkError):
     def explanation(self) -> Explanation:
         what = "batch write" if self.micro_batch_id is None else f"micro-batch {self.micro_batch_id}"
         shown = ", ".join(map(str, self.missing[:10]))
-        return Explanation(
+        return self._told(
             f"{what} is not committed: {len(self.missing)} of {self.tasks} tasks (Spark partitions {shown}) ended "
             "without a receipt for their rows.",
-            DataState.SENT_AGAIN,
             "A continuous trigger never delivers rows to a Python sink: use processingTime or availableNow.",
+            data=DataState.SENT_AGAIN,
         )
 
 

@@ -77,11 +77,10 @@ class TornBatch(ExactlyOnceError):
     missing: Sequence[int]
 
     def explanation(self) -> Explanation:
-        return Explanation(
+        return self._told(
             f"{self._run(self.sink, self.micro_batch_id)} is partly visible: {_slots(self.visible)} can be read, "
             f"{_slots(self.missing)} cannot, because a transaction timed out during the commit. The replay cannot "
             "write the missing rows, because its rows or its Spark partitions differ.",
-            DataState.RUN_STOPPED,
             f"Run the write again with the same rows as the first time {_SAME_ROWS}. Or write all of its rows again, "
             "the visible ones a second time: under a new txnAppId."
             if self._is_batch
@@ -99,10 +98,10 @@ class CommitOutcomeUnknown(ExactlyOnceError):
     reason: str
 
     def explanation(self) -> Explanation:
-        return Explanation(
+        return self._told(
             f"the commit of {self._run(self.sink, self.micro_batch_id)} was decided, and {_slots(self.missing)} did "
             f"not become visible ({_slots(self.visible)} did): {self.reason}.",
-            DataState.PARTLY_VISIBLE,
+            data=DataState.PARTLY_VISIBLE,
         )
 
 
@@ -112,10 +111,9 @@ class NonDeterministicReplay(ExactlyOnceError):
     slots: Sequence[int]
 
     def explanation(self) -> Explanation:
-        return Explanation(
+        return self._told(
             f"{self._run(self.sink, self.micro_batch_id)} was written before and its {_slots(self.slots)} gave other "
             "rows this time. To skip the visible slots would lose rows, and to write them would duplicate rows.",
-            DataState.RUN_STOPPED,
             "If this is the same write again, look for rand(), current_timestamp(), changed code or inputs: a higher "
             "txnVersion or a new txnAppId would write rows twice that are there. New rows need a higher txnVersion, "
             "and another writer, or another topic, a txnAppId of its own."
@@ -140,10 +138,9 @@ class CommittedDataMissing(ExactlyOnceError):
             if self._is_batch
             else "Another program aborted a transaction, or the checkpoint belongs to another query."
         )
-        return Explanation(
+        return self._told(
             f"{self._run(self.sink, self.next_micro_batch_id)} is not written: the last decided one is {last}, and its "
             f"{_slots(self.missing)} cannot be read ({_slots(self.visible)} can). {cause}",
-            DataState.RUN_STOPPED,
             f"Run version {last} again with the rows that it had: it writes what is missing. To leave those rows out "
             "for good set allowLostState=true for one write."
             if self._is_batch
@@ -193,7 +190,7 @@ class CheckpointBehind(ExactlyOnceError):
             )
             advice = "Use the newest checkpoint. A new transactionalIdPrefix would write those micro-batches a second "
             advice += "time."
-        return Explanation(happened, DataState.RUN_STOPPED, advice)
+        return self._told(happened, advice)
 
 
 class AnotherCheckpoint(ExactlyOnceError):
@@ -230,16 +227,14 @@ class StateExpired(ExactlyOnceError):
     def explanation(self) -> Explanation:
         number = self.micro_batch_id
         if self._is_batch:
-            return Explanation(
+            return self._told(
                 f"nothing is known of what txnAppId {self.sink!r} committed before version {number}: "
                 f"{self._why_not_of_a_version()}.",
-                DataState.RUN_STOPPED,
                 f"If version {number} cannot be in the topic already, write it once with allowLostState=true.",
             )
-        return Explanation(
+        return self._told(
             f"nothing is known of what query {self.query_id} committed as sink {self.sink!r} before micro-batch "
             f"{number}: {self._why_not_of_a_query()}.",
-            DataState.RUN_STOPPED,
             f"{self._two_names()}If micro-batch {number} cannot be in the topics already, start once with "
             "allowLostState=true.",
         )
@@ -289,11 +284,10 @@ class StateWentBack(ExactlyOnceError):
     def explanation(self) -> Explanation:
         last = self.decided_micro_batch_id
         known = "know of no" if last is None else f"know of {self._numbered(last)} and no later"
-        return Explanation(
+        return self._told(
             f"the brokers have lost state of sink {self.sink!r}: its consumer groups {known} committed one, and "
             f"{_slots(self.slots)} went further ({', '.join(self.found[:3])}). {self.topic} lost its last records, by "
             "an unclean leader election or with the disk of a single replica, or groups were deleted.",
-            DataState.RUN_STOPPED,
             self._what_to_do(),
         )
 
@@ -325,11 +319,10 @@ class MarkersLost(ExactlyOnceError):
 
     def explanation(self) -> Explanation:
         decided = self._numbered(self.decided_micro_batch_id)
-        return Explanation(
+        return self._told(
             f"{self._run(self.sink, self.micro_batch_id)} is not written: it is unknown whether {_slots(self.slots)} "
             f"of {decided}, the last decided one, can be read. The consumer groups with their markers were deleted or "
             "have expired (offsets.retention.minutes), and the brokers do not remember how their transactions ended.",
-            DataState.RUN_STOPPED,
             f"Look in the topics, with read_committed, for the rows of {decided}. {self._by_what_is_there()}",
         )
 
@@ -354,11 +347,10 @@ class FingerprintsLost(ExactlyOnceError):
     slots: Sequence[int]
 
     def explanation(self) -> Explanation:
-        return Explanation(
+        return self._told(
             f"{self._run(self.sink, self.micro_batch_id)} runs again, and {_slots(self.slots)} can be read already. "
             "It is unknown if this run has the same rows: the consumer groups with their fingerprints were deleted "
             "or have expired (offsets.retention.minutes).",
-            DataState.RUN_STOPPED,
             f"If its code, inputs and number of partitions are the same, {self._once} with allowLostState=true: these "
             "slots are not written again.",
         )
@@ -372,11 +364,10 @@ class UnreadableState(ExactlyOnceError):
         self.found = self.found[:80]
 
     def explanation(self) -> Explanation:
-        return Explanation(
+        return self._told(
             f"consumer group {self.group!r} holds {self.found!r}, which this version did not write: somebody reset the "
             "group's offsets (kafka-consumer-groups.sh --reset-offsets), another program uses its name, or a newer "
             "version of this sink wrote it.",
-            DataState.RUN_STOPPED,
             "If a newer version wrote it, use that version. Else delete the group (kafka-consumer-groups.sh --delete "
             f"--group {self.group}) and run again: the sink restores what the brokers can prove, or stops. A new "
             f"{'txnAppId' if self._is_batch else 'transactionalIdPrefix'} would write rows twice that are there.",
@@ -392,15 +383,15 @@ class DriverFenced(ExactlyOnceError):
     current: str
 
     def explanation(self) -> Explanation:
-        return Explanation(
+        return self._told(
             f"another run took over sink {self.sink!r} (this one's generation was {self.generation}, now it is "
             f"{self.current}): a second driver, or another stream or write of this one, runs with the same "
             "transactionalIdPrefix or txnAppId, or this run was assumed dead and replaced.",
-            DataState.NOTHING_VISIBLE,
             "No other write has the same name: somebody aborted this write with `pykafka transactions`, or its tasks "
             "were planned twice."
             if self.write_kind is WriteKind.BATCH
             else "Stop one of the two; two writers need two names.",
+            data=DataState.NOTHING_VISIBLE,
         )
 
 
@@ -479,14 +470,14 @@ class QuotaOutlastsTransaction(ExactlyOnceError):
 
     def explanation(self) -> Explanation:
         rate = f", at {self.bytes_per_s} bytes/s" if self.bytes_per_s else ""
-        return Explanation(
+        return self._told(
             f"brokers throttle this write by a quota of its user or of client id {self.client_id!r} "
             f"(producer_byte_rate or request_percentage): {self.waiting_bytes} bytes of transaction "
             f"{self.transactional_id!r} wait and take another {self.rest_ms} ms{rate}, and {self.left_ms} ms of its "
             f"kafka.transaction.timeout.ms {self.timeout_ms} are left.",
-            DataState.NOTHING_VISIBLE,
             f"{self._smaller} kafka.transaction.timeout.ms up to the brokers' transaction.max.timeout.ms, or the quota "
             "(kafka-configs.sh --entity-type clients or users).",
+            data=DataState.NOTHING_VISIBLE,
         )
 
 
@@ -535,12 +526,11 @@ class PreparedRowsGone(LeaderDisagrees):
         has = "has nothing open" if since is None else f"has only rows from offset {since} on"
         if since is not None and self.lacking_count:
             has = f"lacks the last {self.lacking_count}"
-        return Explanation(
+        return self._told(
             f"{self._not_committed} transaction {self.transactional_id!r} has lost acknowledged rows, from offset "
             f"{self.first_offset} of {self.topic}-{self.partition} on. Its coordinator has it open, but the leader of "
             f"the partition {has}. Somebody aborted it on the leader (kafka-transactions.sh abort), or an unclean "
-            "leader election lost the rows. The sink aborts the rest.",
-            DataState.NOTHING_VISIBLE,
+            "leader election lost the rows. The sink aborts the rest."
         )
 
 
@@ -560,13 +550,13 @@ class HangingTransaction(ExactlyOnceError):
         ends = f"Add the ACL CLUSTER ALTER for {self._whom}, or run as a principal that has it: `{self.command}`."
         if not self.command:
             ends = "Ask the operators of these brokers to commit it, and run the write again then."
-        return Explanation(
+        return self._told(
             f"transaction {self.transactional_id!r} is committed, and the leader of {self.topic}-{self.partition} "
             f"still has it open (KAFKA-20734; producer id {self.producer_id}): read_committed readers see nothing from "
             f"offset {self.start_offset} on. The sink could not end it there: {self.reason}.",
-            DataState.NOT_RECORDED,
             "Never abort it: its rows are committed, and kafka-transactions.sh abort would remove them permanently. "
             f"{ends}",
+            data=DataState.NOT_RECORDED,
         )
 
 
@@ -587,11 +577,11 @@ class VerificationRefused(ExactlyOnceError):
             if self.committed
             else "was not committed: the sink could not check if a commit would show rows of an earlier attempt"
         )
-        return Explanation(
+        return self._told(
             f"{self._run(self.sink, self.micro_batch_id)} {what} on {self.topic}-{self.partition}. "
             f"DescribeProducers was refused: {self.name} (error {self.code}).",
-            DataState.NOT_RECORDED if self.committed else DataState.NOTHING_VISIBLE,
             f"Add the ACL TOPIC READ on {self.topic} for {self._whom}.",
+            data=DataState.NOT_RECORDED if self.committed else DataState.NOTHING_VISIBLE,
         )
 
 
@@ -604,11 +594,11 @@ class DecisionPending(ExactlyOnceError):
     command: str
 
     def explanation(self) -> Explanation:
-        return Explanation(
+        return self._told(
             f"nothing of sink {self.sink!r} was aborted: its micro-batch {self.micro_batch_id} is decided, and "
             f"{_slots(self.slots)} not committed yet.",
-            DataState.DECIDED,
             f"Start the query or the write, or run: `{self.command}`.",
+            data=DataState.DECIDED,
             known="Aborting them would leave the micro-batch visible in part.",
         )
 
@@ -620,11 +610,11 @@ class TransactionRefused(ExactlyOnceError):
     name: str
 
     def explanation(self) -> Explanation:
-        return Explanation(
+        return self._told(
             f"{self.api} for {self.transactional_id!r} was refused: {self.name} (error {self.code}).",
-            # During the commit the refusal may have come after the decision.
-            DataState.OUTCOME_UNKNOWN if self.is_committing else DataState.NOTHING_VISIBLE,
+            # During the commit the refusal may have come after the decision,
             advice_on_refusal(self.name, self.principal),
+            data=DataState.OUTCOME_UNKNOWN if self.is_committing else DataState.NOTHING_VISIBLE,
         )
 
 
