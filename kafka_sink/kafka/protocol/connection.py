@@ -397,7 +397,7 @@ class Connection:
         if response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED:
             said = self._authentication.shown(response.error_message)
             raise self._authentication.refused(
-                f"the broker refused ({said or error_name(response.error_code)})", self._authentication.if_refused
+                f"the broker refused ({said or error_name(response.error_code)})", self._authentication.login.if_refused
             )
         if response.error_code != ErrorCode.NONE:
             raise ProtocolError(f"the broker refused SaslAuthenticate: {error_name(response.error_code)}")

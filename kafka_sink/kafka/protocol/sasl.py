@@ -30,7 +30,7 @@ import hmac
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from kafka_sink.errors import SaslRefused
 from kafka_sink.errors.quoting import quoted
@@ -44,33 +44,22 @@ Computation = Callable[[], bytes]
 
 @dataclass(frozen=True, slots=True)
 class PasswordLogin:
-    username: str
-    password: str = field(repr=False)
+    """`name`: the user's, as messages may show it. `secret`: the password, which no message may show."""
 
-    @property
-    def name(self) -> str:
-        """The user's name, as messages may show it."""
-        return self.username
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """Texts that no message may show."""
-        return (self.password,)
+    name: str
+    secret: str = field(repr=False)
+    if_refused: ClassVar[str] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLogin:
-    """`extensions` are sent with the token (KIP-342). `name`: the client id, or the token's subject.
+    """`name`: the client id, or the token's subject. `secret`: the token. `extensions` are sent with it (KIP-342).
     `if_refused`: what to do if the broker refuses the token; empty: check the credentials."""
 
     name: str
-    token: str = field(repr=False)
+    secret: str = field(repr=False)
     extensions: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     if_refused: str = ""
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        return (self.token,)
 
 
 class SecurityContext(Protocol):
@@ -94,10 +83,7 @@ class KerberosLogin:
     name: str
     context: SecurityContext = field(repr=False)
     if_refused: str = ""
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        return ()
+    secret: ClassVar[str] = ""
 
 
 Login = PasswordLogin | TokenLogin | KerberosLogin
@@ -119,7 +105,7 @@ class _Plain:
     def respond(self, challenge: bytes | None) -> bytes | None:
         if challenge is not None:
             return None
-        return f"\0{self._login.username}\0{self._login.password}".encode()
+        return f"\0{self._login.name}\0{self._login.secret}".encode()
 
 
 # --- SCRAM ------------------------------------------------------------------------------------------------------------
@@ -150,7 +136,7 @@ class _Scram:
         self._digest = digest
         self._login = login
         self._nonce = nonce().encode()
-        username = login.username.replace("=", "=3D").replace(",", "=2C")
+        username = login.name.replace("=", "=3D").replace(",", "=2C")
         self._first_bare = b"n=" + username.encode() + b",r=" + self._nonce
         self._answer_to: Callable[[bytes], bytes | Computation | None] = self._on_server_first
         self._server_signature = b""
@@ -180,7 +166,7 @@ class _Scram:
         return computation() if iterations <= MAX_ITERATIONS_AT_ONCE else computation
 
     def _final(self, server_first: bytes, nonce: bytes, salt: bytes, iterations: int) -> bytes:
-        salted = hashlib.pbkdf2_hmac(self._digest, self._login.password.encode(), salt, iterations)
+        salted = hashlib.pbkdf2_hmac(self._digest, self._login.secret.encode(), salt, iterations)
         client_key = self._hmac(salted, b"Client Key")
         final_bare = b"c=" + base64.b64encode(_GS2_HEADER) + b",r=" + nonce
         message = b",".join((self._first_bare, server_first, final_bare))
@@ -229,7 +215,7 @@ class _OAuthBearer:
 
     def respond(self, challenge: bytes | None) -> bytes | None:
         if challenge is None:
-            pairs = [("auth", f"Bearer {self._login.token}"), *self._login.extensions]
+            pairs = [("auth", f"Bearer {self._login.secret}"), *self._login.extensions]
             said = "".join(f"{key}={value}{_SEPARATOR}" for key, value in pairs)
             return f"n,,{_SEPARATOR}{said}{_SEPARATOR}".encode()
         if self._was_refused:
@@ -335,21 +321,14 @@ class Authentication:
         return SaslRefused(mechanism=self.mechanism, user=self.login.name, reason=reason, remedy=remedy)
 
     @property
-    def if_refused(self) -> str:
-        """What to do if the broker refuses the credentials, or an empty text for the advice about passwords."""
-        return "" if isinstance(self.login, PasswordLogin) else self.login.if_refused
-
-    @property
     def too_slow(self) -> str:
         """What happened if a computation takes too long."""
         return NO_ANSWER_OF_KDC if isinstance(self.login, KerberosLogin) else TOO_SLOW
 
     def shown(self, text: str | None) -> str:
-        """Return a broker's text as a message may show it: printable, short, and without the login's secrets."""
-        shown = text or ""
-        for secret in filter(None, self.login.secrets):
-            shown = shown.replace(secret, "...")
-        return quoted(shown, _MAX_REASON_CHARACTERS)
+        """Return a broker's text as a message may show it: printable, short, and without the login's secret."""
+        shown, secret = text or "", self.login.secret
+        return quoted(shown.replace(secret, "...") if secret else shown, _MAX_REASON_CHARACTERS)
 
 
 def authentication(mechanism: str, login: Login, nonce: Nonce) -> Authentication:

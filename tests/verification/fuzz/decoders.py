@@ -377,7 +377,7 @@ def _right_challenges(mechanism: str) -> Iterable[bytes]:
     first_bare = _said(exchange, None).removeprefix(b"n,,")
     server_first = f"r={NONCE}3rfcNHYJY1ZVvWVs7j,s={b64encode(b'some salt').decode()},i=4096".encode()
     final_bare = _said(exchange, server_first).rpartition(b",p=")[0]
-    salted = hashlib.pbkdf2_hmac(digest, PASSWORD.password.encode(), b"some salt", 4096)
+    salted = hashlib.pbkdf2_hmac(digest, PASSWORD.secret.encode(), b"some salt", 4096)
     key = hmac.digest(salted, b"Server Key", digest)
     signature = hmac.digest(key, b",".join((first_bare, server_first, final_bare)), digest)
     return [server_first, b"v=" + b64encode(signature)]

@@ -148,7 +148,7 @@ def test_kerberos_reads_its_files_where_connections_are_made(tmp_path: Path) -> 
     with pytest.raises(SaslRefused) as refused:
         first()
     assert "app.keytab" in refused.value.reason or "libgssapi_krb5" in refused.value.reason
-    assert "kafka/broker-1.example" in begun.if_refused
+    assert "kafka/broker-1.example" in begun.login.if_refused
 
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
