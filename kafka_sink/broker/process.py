@@ -98,7 +98,6 @@ class LeashedProcess:
             self._control.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
-        """End the command, and wait for its end."""
         self.let_go()
         self._leash.wait(self._grace_seconds + _UNMAP_SECONDS)
         self._control.close()

@@ -157,8 +157,6 @@ def compared(checkpoint: Checkpoint, decision: Decision | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LastReceipt:
-    """The last receipt of a query."""
-
     micro_batch_id: int
     rows: int
     record_batches: int

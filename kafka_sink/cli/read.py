@@ -99,7 +99,6 @@ def records(cluster: Cluster, topic: Topic, args: argparse.Namespace) -> Iterato
 
 
 def line_of(partition: int, record: Record) -> str:
-    """Return the record as one line of JSON."""
     shown = {
         "partition": partition,
         "offset": record.offset,

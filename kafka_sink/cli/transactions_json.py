@@ -129,7 +129,6 @@ def hanging_transaction(each: Hanging, *, committed: bool | None) -> Document:
 
 
 def ended(description: TransactionDescription) -> Document:
-    """Return the document of a transaction that was aborted."""
     return {
         "transactional_id": description.transactional_id,
         **_ids(description),

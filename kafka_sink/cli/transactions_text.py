@@ -206,7 +206,6 @@ def tell_unknown(found: SinkTransactions) -> None:
 
 
 def tell_what_would_be_done(before: SinkTransactions) -> None:
-    """Print what a repair would commit and end."""
     for each in before.decided:
         tell(f"Would commit {each.transactional_id} ({each.ids}).")
     for hanging in before.hanging:
@@ -216,7 +215,6 @@ def tell_what_would_be_done(before: SinkTransactions) -> None:
 
 
 def tell_what_was_done(before: SinkTransactions, after: SinkTransactions) -> None:
-    """Print what a repair committed and ended."""
     for each in before.decided:
         slot = "the decision" if each.slot is None else f"slot {each.slot}"
         tell(f"{each.transactional_id} ({each.ids}): {'not ' if each.slot in after.missing else ''}committed, {slot}.")

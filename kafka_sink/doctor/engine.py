@@ -316,7 +316,6 @@ def exactly_once(brokers: Mapping[str, Ranges], *, is_wanted: bool) -> Finding:
 
 
 def reading(brokers: Mapping[str, Ranges]) -> Finding:
-    """Judge each broker, by its name."""
     if missing := _missing(brokers, (READING,)):
         return failed(missing, "read from brokers of Kafka 2.3 or later")
     return ok("every broker takes all that it needs")

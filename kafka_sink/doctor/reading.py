@@ -53,7 +53,6 @@ class _ReadExamination(Examination):
         return findings.progress_group(*self.operations_on(group_id), group_id, self._client)
 
     def _matching(self) -> Finding:
-        """Ask which topics the pattern matches."""
         pattern = self._config.subscribe_pattern
         assert pattern is not None, "asked for by subscribePattern"
         response = self.ask(MetadataRequest(None, allow_auto_topic_creation=False), MetadataResponse)

@@ -291,7 +291,6 @@ class RecordSetDecoder:
         raise CorruptBatch(numbers[Column.BASE_OFFSET], fault, numbers[Column.LAST_OFFSET] + 1)
 
     def _decompressed(self, numbers: Sequence[int], most_bytes: int | None = None) -> Content:
-        """Return the records of the batch with these numbers of the table."""
         base_offset, attributes = numbers[Column.BASE_OFFSET], numbers[Column.ATTRIBUTES]
         following = numbers[Column.LAST_OFFSET] + 1
         compressed = self._records[numbers[Column.START] : numbers[Column.END]]

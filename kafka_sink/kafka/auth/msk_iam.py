@@ -20,7 +20,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -84,28 +84,20 @@ class Chain(Protocol):
         """Raises Missing."""
 
 
+@dataclass(eq=False, repr=False)
 class MskIamSigner:
-    """`hosts`: those of the bootstrap servers. `environment`: os.environ, read again for each token."""
+    """`hosts`: those of the bootstrap servers. `environment`: os.environ, read again for each token. `described`: the
+    words by which messages name the client. They show no credential, but what a refusal may be due to."""
 
-    def __init__(
-        self,
-        login: IamLogin,
-        hosts: tuple[str, ...],
-        environment: Mapping[str, str],
-        *,
-        wall_clock_s: Callable[[], float],
-        user_agent: str,
-        chain: Callable[[], Chain | None],
-    ) -> None:
-        self._login = login
-        self._hosts = hosts
-        self._environment = environment
-        self._wall_clock_s = wall_clock_s
-        self._user_agent = user_agent
-        self._find_chain = chain
-        self._chain: Chain | None = None
-        # The words by which messages name the client. They show no credential, but what a refusal may be due to.
-        self.described = ""
+    login: IamLogin
+    hosts: tuple[str, ...]
+    environment: Mapping[str, str]
+    _: KW_ONLY
+    wall_clock_s: Callable[[], float]
+    user_agent: str
+    chain: Callable[[], Chain | None]
+    described: str = field(default="", init=False)
+    _found_chain: Chain | None = field(default=None, init=False)
 
     def fetch(self) -> tuple[str, float]:
         """Return a token and its lifetime in seconds: 900, or less if the credentials expire earlier. Raises
@@ -117,9 +109,9 @@ class MskIamSigner:
         raise TokenUnavailable(source="AWS credentials", reason=reason, mechanism=MECHANISM, advice=advice)
 
     def _signed(self) -> tuple[str, float]:
-        region = region_of(self._hosts, self._login.profile, self._environment)
-        found = find(self._login, region, self._environment, self._wall_clock_s(), self._kept_chain)
-        now_s = self._wall_clock_s()
+        region = region_of(self.hosts, self.login.profile, self.environment)
+        found = find(self.login, region, self.environment, self.wall_clock_s(), self._kept_chain)
+        now_s = self.wall_clock_s()
         # The URL's time has whole seconds.
         signed_at_s = math.floor(now_s)
         expires_s = math.floor(min(MAX_LIFETIME_S, MAX_LIFETIME_S if found.remaining_s is None else found.remaining_s))
@@ -128,15 +120,15 @@ class MskIamSigner:
                 f"those of {found.source} have expired", "renew them, and check that this host's clock is right (UTC)"
             )
         token = signed_token(
-            found.keys, region, signed_at_s=signed_at_s, expires_s=expires_s, user_agent=self._user_agent
+            found.keys, region, signed_at_s=signed_at_s, expires_s=expires_s, user_agent=self.user_agent
         )
         self.described = f"{found.source}, signed for {region} at {moment(signed_at_s)}"
         return token, signed_at_s + expires_s - now_s
 
     def _kept_chain(self) -> Chain | None:
-        if self._chain is None:
-            self._chain = self._find_chain()
-        return self._chain
+        if self._found_chain is None:
+            self._found_chain = self.chain()
+        return self._found_chain
 
 
 # --- the credentials of this host -------------------------------------------------------------------------------------

@@ -106,8 +106,6 @@ class ErrorResponse:
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """The result of a request for one partition."""
-
     topic: str
     partition: int
     error_code: int

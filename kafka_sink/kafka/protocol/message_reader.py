@@ -40,17 +40,15 @@ MAX_STRING_BYTES = 0x7FFF
 _ELEMENTS_A_LOOK = 1_024
 
 
-def _never() -> bool:
-    return False
-
-
 class Budget:
     """What one message may cost. `most`: name of an array -> the most elements that all arrays of this name have
     together. `is_late`: True once the message has taken too long to read."""
 
     __slots__ = ("_elements", "_left", "is_late")
 
-    def __init__(self, most: Mapping[str, int] = types.MappingProxyType({}), is_late: Callable[[], bool] = _never):
+    def __init__(
+        self, most: Mapping[str, int] = types.MappingProxyType({}), is_late: Callable[[], bool] = lambda: False
+    ):
         self._left = dict(most)
         self._elements = MAX_ELEMENTS
         self.is_late = is_late
