@@ -105,6 +105,8 @@
     │   ├── PlanReused               ... a later action on a batch read
     │   ├── PlanNotNoted             ... no room for the note that tells actions apart
     │   ├── RecordsCorrupt
+    │   ├── RecordUndecodable        ... by kafka_sink.registry.deserialized, on an executor
+    │   ├── SchemaIdsUnknown         ... as well
     │   ├── BatchOverLimit
     │   ├── TimestampNotReadable
     │   ├── MessageFormatTooOld

@@ -11,7 +11,9 @@ from kafka_sink.errors.rows import SchemaError
 __all__ = [
     "BatchOverLimit", "ColumnNotRead", "FetchRefused", "GroupCommitFailed", "LogBroken", "LossCause",
     "MessageFormatTooOld", "NoRecordSince", "OffsetNotWritten", "OffsetsLost", "PartitionToReadMissing", "PlanNotNoted",
-    "PlanReused", "ReadError", "ReadStalled", "RecordsCorrupt", "TimestampNotReadable", "TopicToReadMissing",
+    "PlanReused", "ReadError", "ReadStalled", "RecordUndecodable", "RecordsCorrupt", "SchemaIdsUnknown",
+    "TimestampNotReadable",
+    "TopicToReadMissing",
 ]  # fmt: skip
 
 
@@ -291,6 +293,34 @@ class RecordsCorrupt(ReadError):
             "If another in-sync replica has it whole (kafka-dump-log.sh shows that), let that one lead. "
             f"{_around(self.offset, begin)}",
         )
+
+
+class RecordUndecodable(ReadError):
+    """A record that `kafka_sink.registry.deserialized` cannot decode. The place is None if its column is not there."""
+
+    reason: str
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+
+    def explanation(self) -> Explanation:
+        facts = {"topic": self.topic, "partition": self.partition, "offset": self.offset}
+        known = ", ".join(f"{name} {fact!r}" for name, fact in facts.items() if fact is not None)
+        where = known or "its place is unknown: the DataFrame has no columns topic, partition and offset"
+        return self._told(
+            f"a record ({where}) cannot be decoded: {self.reason}.",
+            "With bad_rows='null' such a record becomes null, with the reason beside it.",
+        )
+
+
+class SchemaIdsUnknown(ReadError):
+    """Executors raise it. `count`: ids that the registry did not know, asked for by one worker within a minute."""
+
+    subject: str
+    count: int
+
+    _happened = "records have {count} ids of schemas that the registry does not know, for subject {subject!r}."
+    _advice = "Check that the topic's records are written for this registry, and check the url."
 
 
 class BatchOverLimit(ReadError):

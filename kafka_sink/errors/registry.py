@@ -14,7 +14,7 @@ __all__ = [
 class RegistryError(KafkaSinkError):
     """The schema registry did not answer, or refused. Raised on the driver before any row is sent.
 
-    Executors raise RegistryExtraMissing too.
+    Executors raise RegistryExtraMissing too, and those that read ask the registry for the schemas of records.
     """
 
     reason: str
@@ -44,10 +44,12 @@ class RegistryExtraMissing(RegistryError):
 
 
 class RegistryUnreachable(RegistryError):
+    """Raised on the driver, and by a read on executors too."""
+
     url: str
 
-    _happened = "the schema registry ({url}) could not be asked from the driver: {reason}."
-    _advice = "Check the url, that the driver can reach it, and its certificates."
+    _happened = "the schema registry ({url}) could not be asked: {reason}."
+    _advice = "Check the url, that the driver can reach it, for a read executors as well, and its certificates."
 
 
 class RegistryAnswerUnusable(RegistryError):
@@ -76,6 +78,7 @@ class RegistryRefused(RegistryError):
 _HINTS = {
     401: "Check basic.auth.user.info, or the other credentials in the registry's conf.",
     403: "Allow this user to read and write the subject; with auto.register.schemas=false reading is enough.",
+    404: "Check that the url points to a schema registry.",
     422: "The registry cannot read the schema: correct it.",
 }
 

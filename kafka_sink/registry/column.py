@@ -32,6 +32,9 @@ T = TypeVar("T")
 # A schema is foreign text. The libraries that read it promise no time.
 READ_TIMEOUT_S = 60.0
 
+# Modes of rules that run when a record is written, and when it is read.
+WRITES, READS = ("WRITE", "WRITEREAD"), ("READ", "WRITEREAD", "UPGRADE", "DOWNGRADE", "UPDOWN")
+
 FORMS: dict[str, ModuleType] = {"avro": avro, "json": json_schema, "protobuf": protobuf}
 
 
@@ -92,7 +95,7 @@ def pinned_schema(
 ) -> tuple[Any, int]:
     """Return the encoding and the id of its schema. The schema is checked before it is registered."""
     if registry.uses_latest:
-        with _named(subject_of(name)) as subject:
+        with named(subject_of(name)) as subject:
             latest = registry.latest(subject, form.REGISTRY_FORMAT)
             check_rules(form, latest.schema)
             return _fitted(form, registry, latest.schema, fields), latest.schema_id
@@ -103,13 +106,13 @@ def pinned_schema(
         return encoding, registry.schema_id(subject_of(encoding.name), whole)
     if schema is None and form is protobuf:
         # The derived schema keeps the field numbers of the latest one.
-        with _named(subject_of(name)) as subject:
+        with named(subject_of(name)) as subject:
             before = registry.latest_or_none(subject, form.REGISTRY_FORMAT)
             text = None if before is None else before.text
-            schema = _in_time(form, lambda: protobuf.derived(fields, name, text))
+            schema = in_time(form, lambda: protobuf.derived(fields, name, text))
     elif schema is None:
         schema = form.derived(fields, name)
-    encoding = _in_time(form, lambda: form.fitted(schema, fields))
+    encoding = in_time(form, lambda: form.fitted(schema, fields))
     whole = official(encoding.text, form.SCHEMA_TYPE, encoding.references(registry.version))
     return encoding, registry.schema_id(subject_of(encoding.name), whole)
 
@@ -120,19 +123,19 @@ def _fitted(form: Any, registry: Registry, schema: Schema, fields: StructType) -
         reason = f"it is a schema of type {schema.schema_type}, or has no text"
         raise SchemaUnreadable(form=form.FORM, reason=reason)
     others = referred(registry, schema, form.FORM, form.REGISTRY_FORMAT)
-    return _in_time(form, lambda: form.fitted(schema.schema_str, fields, others))
+    return in_time(form, lambda: form.fitted(schema.schema_str, fields, others))
 
 
-def check_rules(form: Any, schema: Schema) -> None:
-    """Raise SchemaUnreadable if a rule changes or checks each record before the official serializers write it.
+def check_rules(form: Any, schema: Schema, modes: Sequence[str] = WRITES) -> None:
+    """Raise SchemaUnreadable if a rule changes or checks each record when the official serializers write or read it.
 
-    They obey the rules of a subject's latest schema, e.g. encrypt fields, and no other schema's.
+    For writing they obey the rules of a subject's latest schema, e.g. encrypt fields, and no other schema's.
     """
     rules = schema.rule_set
     if rules is None or (rules.enable_at or "ALL") not in ("ALL", "CLIENT"):
         return
-    for rule in (*(rules.domain_rules or ()), *(rules.encoding_rules or ())):
-        if rule.mode in ("WRITE", "WRITEREAD") and not rule.disabled:
+    for rule in (*(rules.domain_rules or ()), *(rules.encoding_rules or ()), *(rules.migration_rules or ())):
+        if rule.mode in modes and not rule.disabled:
             reason = (
                 f"its rule {rule.name!r} of type {rule.type} is for each record, and only official serializers run it"
             )
@@ -140,7 +143,7 @@ def check_rules(form: Any, schema: Schema) -> None:
 
 
 @contextmanager
-def _named(subject: str) -> Iterator[str]:
+def named(subject: str) -> Iterator[str]:
     """Add the subject to SchemaUnreadable, because the user did not give its schema."""
     try:
         yield subject
@@ -149,7 +152,7 @@ def _named(subject: str) -> Iterator[str]:
         raise
 
 
-def _in_time(form: Any, read: Callable[[], T]) -> T:
+def in_time(form: Any, read: Callable[[], T]) -> T:
     """Return what `read` makes of a schema. Raises SchemaUnreadable if that takes too long, and what `read` raises."""
     try:
         return within(READ_TIMEOUT_S, read)

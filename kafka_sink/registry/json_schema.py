@@ -126,37 +126,37 @@ def fitted(text: str, columns: T.StructType, others: Mapping[str, str] = Mapping
     schema = json.loads(text)
     if not isinstance(schema, dict):
         raise SchemaUnreadable(form=FORM, reason="the whole is not an object, whose properties the columns could be")
-    root = _root(schema, {uri: json.loads(other) for uri, other in others.items()})
+    root = root_of(schema, {uri: json.loads(other) for uri, other in others.items()})
     return JsonEncoding(text, schema.get("title", ""), _Fitting().whole(columns, root))
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class Part:
     """A part of a schema. `resolver`: finds what it refers to, relative to the `$id` around it."""
 
     schema: Any
     resolver: Any
     specification: Any
 
-    def within(self, schema: Any) -> _Part:
+    def within(self, schema: Any) -> Part:
         """Return a part of this part."""
         resource = self.specification.create_resource(schema)
-        return _Part(schema, self.resolver.in_subresource(resource), self.specification)
+        return Part(schema, self.resolver.in_subresource(resource), self.specification)
 
     def get(self, key: str, default: Any = None) -> Any:
         return self.schema.get(key, default) if isinstance(self.schema, dict) else default
 
-    def resolved(self, ref: str) -> _Part:
+    def resolved(self, ref: str) -> Part:
         """Return what a `$ref` refers to. Nothing is fetched. Raises SchemaUnreadable if it is not known."""
         try:
             found = self.resolver.lookup(ref)
         except extra("referencing.exceptions").Unresolvable:
             reason = f"it refers to {ref}, which is not within it, nor in a schema that it names as a reference"
             raise SchemaUnreadable(form=FORM, reason=reason) from None
-        return _Part(found.contents, found.resolver, self.specification)
+        return Part(found.contents, found.resolver, self.specification)
 
 
-def _root(schema: dict[str, Any], others: Mapping[str, Any]) -> _Part:
+def root_of(schema: dict[str, Any], others: Mapping[str, Any]) -> Part:
     """Return the whole schema. As for the official serializers, it is of draft 7 if it names no other. As for Java's,
     a reference's name is a URI, or relative to the schema's `$id`."""
     referencing, drafts = extra("referencing"), extra("referencing.jsonschema")
@@ -166,7 +166,7 @@ def _root(schema: dict[str, Any], others: Mapping[str, Any]) -> _Part:
     for uri, other in others.items():
         resource = referencing.Resource.from_contents(other, default_specification=drafts.DRAFT7)
         registry = registry.with_resources((name, resource) for name in {uri, urljoin(root.id() or "", uri)})
-    return _Part(schema, registry.resolver_with_root(root), specification)
+    return Part(schema, registry.resolver_with_root(root), specification)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,16 +175,16 @@ class _Fitting:
     not have to rebuild the column."""
 
     # By what is referred to. Of a union of two that refer to the same one, n levels deep, 2^n would be looked at.
-    _known: dict[int, tuple[list[_Part], bool]] = dataclasses.field(default_factory=dict)
+    _known: dict[int, tuple[list[Part], bool]] = dataclasses.field(default_factory=dict)
 
-    def whole(self, columns: T.StructType, root: _Part) -> Check | None:
+    def whole(self, columns: T.StructType, root: Part) -> Check | None:
         allowed, _ = self._branches(root)
         fits = [one for one in allowed if _allows(one, "object")]
         if not fits:
             raise does_not_fit("", columns, json.dumps(root.schema, default=str)[:200], FORM)
         return self.record(columns, fits[0], "")
 
-    def value(self, data_type: T.DataType, part: _Part, path: str, is_required: bool) -> Check | None:
+    def value(self, data_type: T.DataType, part: Part, path: str, is_required: bool) -> Check | None:
         allowed, has_null = self._branches(part)
         written = _written(data_type, path)["type"]
         fits = [one for one in allowed if _allows(one, written)]
@@ -195,7 +195,7 @@ class _Fitting:
         refuses_null = is_required if not path.endswith(("[]", "{}")) else not has_null
         return _and_not_null(inner, path) if refuses_null else inner
 
-    def _within(self, data_type: T.DataType, part: _Part, path: str) -> Check | None:
+    def _within(self, data_type: T.DataType, part: Part, path: str) -> Check | None:
         match data_type:
             case T.StructType():
                 return self.record(data_type, part, f"{path}.")
@@ -211,7 +211,7 @@ class _Fitting:
                 return lambda column: _refused(F.isnan(column) | (F.abs(column) == INFINITE), column, path, problem)
         return None
 
-    def record(self, struct: T.StructType, part: _Part, path: str) -> Check | None:
+    def record(self, struct: T.StructType, part: Part, path: str) -> Check | None:
         properties, required = part.get("properties", {}), part.get("required", [])
         for name in required:
             if name not in struct.names:
@@ -237,7 +237,7 @@ class _Fitting:
 
         return of_all
 
-    def _branches(self, part: _Part) -> tuple[list[_Part], bool]:
+    def _branches(self, part: Part) -> tuple[list[Part], bool]:
         """Return the schemas allowed for a value other than null, each once, and True if null is allowed."""
         ref = part.get("$ref")
         if not isinstance(ref, str):
@@ -248,7 +248,7 @@ class _Fitting:
             self._known[place] = self._branches(target)
         return self._known[place]
 
-    def _branches_of(self, part: _Part) -> tuple[list[_Part], bool]:
+    def _branches_of(self, part: Part) -> tuple[list[Part], bool]:
         if not isinstance(part.schema, dict):
             return ([] if part.schema is False else [part]), part.schema is not False
         for union in ("oneOf", "anyOf"):
@@ -264,7 +264,7 @@ class _Fitting:
         return ([] if types == "null" else [part]), has_null
 
 
-def _allows(part: _Part, written: str) -> bool:
+def _allows(part: Part, written: str) -> bool:
     types = part.get("type")
     allowed = [types] if isinstance(types, str) else types
     return allowed is None or written in allowed or (written == "integer" and "number" in allowed)

@@ -246,10 +246,10 @@ def encoded(rows: pa.Array, head: bytes, *, files: tuple[bytes, ...], name: str,
 @functools.lru_cache(maxsize=16)
 def _message_class(files: tuple[bytes, ...], name: str) -> Any:
     factory = extra("google.protobuf.message_factory", on_executor=True)
-    return factory.GetMessageClass(_descriptor(files, name, on_executor=True))
+    return factory.GetMessageClass(descriptor_of(files, name, on_executor=True))
 
 
-def _descriptor(files: tuple[bytes, ...], name: str, *, on_executor: bool = False) -> Descriptor:
+def descriptor_of(files: tuple[bytes, ...], name: str, *, on_executor: bool = False) -> Descriptor:
     """Return the descriptor, from a separate pool: two schemas with the same file name do not conflict."""
     pool = extra("google.protobuf.descriptor_pool", on_executor=on_executor).DescriptorPool()
     for file in files:
@@ -269,13 +269,8 @@ def fitted(
     Raises SchemaUnreadable, or ColumnNotInSchema with the path of the first column that does not fit.
     """
     if isinstance(schema, str):
-        imports = {path: _file(text) for path, text in others.items() if not path.startswith(KNOWN_FOLDERS)}
-        file = _file(schema)
-        if not file.message_type:
-            raise SchemaUnreadable(form=FORM, reason="it has no message")
-        name = f"{file.package}.{file.message_type[0].name}".lstrip(".")
-        files = (*_imported(file, imports), file.SerializeToString())
-        descriptor = _descriptor(files, name)
+        files, name = files_of(schema, others)
+        descriptor = descriptor_of(files, name)
     else:
         descriptor = schema.DESCRIPTOR
         name, files = descriptor.full_name, _with_imports([descriptor.file])
@@ -283,8 +278,18 @@ def fitted(
     plan = _fit_message(columns, descriptor, "", None)
     encode = functools.partial(encoded, files=files, name=name, plan=plan)
     return ArrowEncoding(
-        text, name, encode, tuple(_indexes(descriptor)), lambda version: _references(descriptor.file, version, {})
+        text, name, encode, tuple(indexes_of(descriptor)), lambda version: _references(descriptor.file, version, {})
     )
+
+
+def files_of(text: str, others: Mapping[str, str]) -> tuple[tuple[bytes, ...], str]:
+    """Return the file and its imports, each behind those that it imports, and the full name of the first message."""
+    imports = {path: _file(one) for path, one in others.items() if not path.startswith(KNOWN_FOLDERS)}
+    file = _file(text)
+    if not file.message_type:
+        raise SchemaUnreadable(form=FORM, reason="it has no message")
+    name = f"{file.package}.{file.message_type[0].name}".lstrip(".")
+    return (*_imported(file, imports), file.SerializeToString()), name
 
 
 def _references(file: FileDescriptor, version: Version, known: dict[str, Any]) -> list[Any]:
@@ -349,10 +354,10 @@ def _with_imports(files: Iterable[FileDescriptor]) -> tuple[bytes, ...]:
     return tuple(found.values())
 
 
-def _indexes(descriptor: Descriptor) -> Iterator[int]:
+def indexes_of(descriptor: Descriptor) -> Iterator[int]:
     """Yield the path to a message in its file, for the framing."""
     if descriptor.containing_type is not None:
-        yield from _indexes(descriptor.containing_type)
+        yield from indexes_of(descriptor.containing_type)
         siblings = descriptor.containing_type.nested_types
     else:
         siblings = list(descriptor.file.message_types_by_name.values())
@@ -388,7 +393,7 @@ def _fit_field(data_type: T.DataType, field: FieldDescriptor, path: str) -> V.Va
             value = _fit_one(data_type.valueType, element.fields_by_name["value"], f"{path}{{}}", within)
             if isinstance(key, V.Leaf):
                 return V.Entries(path, None, key, value)
-    elif _is_repeated(field):
+    elif is_repeated(field):
         if isinstance(data_type, T.ArrayType):
             within = "is null, and a repeated field of Protobuf holds none"
             return V.Items(path, None, _fit_one(data_type.elementType, field, f"{path}[]", within))
@@ -411,16 +416,16 @@ def _fit_one(data_type: T.DataType, field: FieldDescriptor, path: str, why_no_nu
         convert = V.decimal_parts(size_bytes, data_type.precision, data_type.scale) if is_decimal else None
     else:
         fits = FITS.get(type(data_type), {})
-        convert = fits.get(_kind(field))
+        convert = fits.get(kind_of(field))
         if message is not None and message.file.name == "google/protobuf/wrappers.proto":
-            bare = fits.get(_kind(message.fields_by_name["value"]))
+            bare = fits.get(kind_of(message.fields_by_name["value"]))
             convert = V.wrapped(bare) if bare else None
     if convert is None:
         raise _field_does_not_fit(data_type, field, path)
     return V.Leaf(path, why_no_null, convert)
 
 
-def _kind(field: FieldDescriptor) -> str:
+def kind_of(field: FieldDescriptor) -> str:
     kind: str = _kind_names()[field.type] if field.message_type is None else field.message_type.full_name
     return kind
 
@@ -431,7 +436,7 @@ def _kind_names() -> dict[int, str]:
     return {number: name.removeprefix("TYPE_").lower() for name, number in types}
 
 
-def _is_repeated(field: FieldDescriptor) -> bool:
+def is_repeated(field: FieldDescriptor) -> bool:
     """Return True for a repeated field. protobuf 6.31 added `is_repeated`, and 7 removed `label`."""
     return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED)
 
@@ -441,7 +446,7 @@ def _is_required(field: FieldDescriptor) -> bool:
 
 
 def _field_does_not_fit(data_type: T.DataType, field: FieldDescriptor, path: str) -> ColumnNotInSchema:
-    return does_not_fit(path, data_type, f"{'repeated ' if _is_repeated(field) else ''}{_kind(field)}", FORM)
+    return does_not_fit(path, data_type, f"{'repeated ' if is_repeated(field) else ''}{kind_of(field)}", FORM)
 
 
 # --- the text of a .proto file ----------------------------------------------------------------------------------------

@@ -43,6 +43,23 @@ def referred(registry: Registry, schema: Schema, form: str, fmt: str | None = No
     return _Resolving(registry, form, fmt, schema.schema_type or "AVRO").all_of(schema)
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A schema as the registry has it. `others`: the names and texts of those that it refers to, as `referred`."""
+
+    text: str
+    others: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, registry: Registry, schema: Schema, form: str, fmt: str | None) -> Written:
+        """Raises as `referred` does."""
+        return cls(str(schema.schema_str), tuple(referred(registry, schema, form, fmt).items()))
+
+    @property
+    def characters(self) -> int:
+        return len(self.text) + sum(len(text) for _, text in self.others)
+
+
 @dataclass(slots=True)
 class _Resolving:
     registry: Registry

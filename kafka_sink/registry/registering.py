@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 
 NOT_FOUND, CONFLICT = 404, 409
+# The codes for no such subject, version or schema. A 404 without one is of another server, e.g. if the url is wrong.
+NO_SUCH = range(40_400, 40_500)
 INT32_MAX = 2**31 - 1
 # A registry keeps a schema in one record of its topic: by default 1 MiB at most.
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
@@ -142,6 +144,26 @@ class Registry:
         found = self._ask(subject, "get_version", subject, version, timeout_s=timeout_s, **named)
         return self.readable(subject, found.schema)
 
+    def by_id(self, of_schema: int | str, subject: str, fmt: str | None) -> Schema | None:
+        """Return the schema with an id (int) or a GUID, or None if the registry has none.
+
+        `subject`: a registry with several contexts looks for the id in the subject's. Raises as `latest` does.
+        """
+        about = f"{subject} (schema {of_schema})"
+        try:
+            if isinstance(of_schema, int):
+                schema = self._ask(about, "get_schema", of_schema, subject, **_format(fmt))
+            else:
+                schema = self._ask(about, "get_schema_by_guid", of_schema, **_format(fmt))
+        except SchemaNotRegistered:
+            return None
+        return self.readable(about, schema)
+
+    def forget(self) -> None:
+        """Empty the client's cache."""
+        clear: Any = self.client.clear_caches
+        clear()
+
     def readable(self, subject: str, schema: Any) -> Schema:
         """Return a schema of an answer. Raises RegistryAnswerUnusable if it has no text, or is nested too deep."""
         if not isinstance(schema.schema_str, str):
@@ -169,7 +191,7 @@ class Registry:
                 raise SchemaIncompatible(
                     subject=subject, version=self._version(subject, message), reason=message
                 ) from None
-            if error.http_status_code == NOT_FOUND:
+            if error.http_status_code == NOT_FOUND and error.error_code in NO_SUCH:
                 raise SchemaNotRegistered(subject=subject, reason=message) from None
             raise RegistryRefused(
                 subject=subject, status=error.http_status_code, error_code=error.error_code, reason=message

@@ -16,6 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.sql import DataFrame, SparkSession
 
 import broker_admin
@@ -32,6 +36,8 @@ from kafka_sink.kafka.protocol.apis.transaction_state import DescribeProducersRe
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.monitoring.listener import StreamTally
 from kafka_sink.options.config import sink_config
+from kafka_sink.registry import serialized
+from small_registry import small_registry
 from spark_writes import Here
 from waiting import wait_until
 
@@ -327,12 +333,43 @@ def test_columns_for_a_schema_registry(spark: SparkSession) -> None:
     words = words_of("docs/schema-registry.md", "Schema Registry", 0, {})
     assert words[:2] == ["pip", "install"]
     orders = spark.sql("SELECT 7L AS order_id, 0.25D AS price")
-    rows = run_python("docs/schema-registry.md", "Schema Registry", 1, {}, {**names(orders), "orders": orders})["rows"]
+    rows = run_python("docs/schema-registry.md", "Writing", 0, {}, {**names(orders), "orders": orders})["rows"]
     (row,) = rows.collect()
     # Magic byte, schema id, and Avro's own bytes: of a long 7, as zigzag; of a double.
     assert row.key[:1] == row.value[:1] == b"\x00"
     assert row.key[5:].endswith(b"\x0e")
     assert row.value[5:].endswith(struct.pack("<d", 0.25))
+
+
+def test_from_topic_to_topic_with_a_schema_registry(here: Here) -> None:
+    """A record of the official serializer, with its schema's GUID in a header, and one of `serialized`."""
+    orders, large = here.topic(), here.topic()
+    frame = here.spark.sql("SELECT 7L AS order_id, 31.5D AS price UNION ALL SELECT 8L, 30D")
+    with small_registry("user:password") as registry:
+        conf = {"url": registry.url, "basic.auth.user.info": "user:password"}
+        replaced = {"http://localhost:8081": registry.url, "localhost:9092": here.servers, "large-orders": large}
+        replaced |= {'"orders"': f'"{orders}"', "/data/checkpoints/large-orders": str(here.folder / "checkpoint")}
+        value = serialized(frame, frame.columns, topic=orders, form="avro", registry=conf)
+        here.save(frame.select(value.alias("value")), orders)
+        client = SchemaRegistryClient(conf)
+        text = client.get_latest_version(f"{orders}-value").schema.schema_str
+        context = SerializationContext(orders, MessageField.VALUE, [])
+        of_guid = AvroSerializer(client, text, conf={"schema.id.serializer": header_schema_id_serializer})
+        data = of_guid({"order_id": 9, "price": 99.0}, context)
+        producer = Producer({"bootstrap.servers": here.servers})
+        producer.produce(orders, data, headers=context.headers)
+        assert producer.flush(DEADLINE_S) == 0
+        run_python("docs/schema-registry.md", "From topic to topic", 0, replaced, names(frame))
+        finish(here.spark)
+        read = AvroDeserializer(client)
+        found = [
+            tuple(read(data, SerializationContext(large, field)) for data, field in
+                  ((record.key, MessageField.KEY), (record.value, MessageField.VALUE)))
+            for _, _, record in here.records(large)
+        ]  # fmt: skip
+    assert sorted(found, key=str) == [
+        ({"order_id": 7}, {"order_id": 7, "price": 31.5}), ({"order_id": 9}, {"order_id": 9, "price": 99.0}),
+    ]  # fmt: skip
 
 
 def sink(kafka: LocalKafka, topic: str) -> dict[str, str]:

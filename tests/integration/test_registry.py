@@ -22,9 +22,10 @@ from pyspark.sql import types as T
 
 from http_endpoints import INCOMPATIBLE, registry_stand_in
 from kafka_sink.errors import ColumnNotInSchema, DuplicateColumn, MissingColumn, SchemaIncompatible
-from kafka_sink.registry import serialized
+from kafka_sink.registry import deserialized, protobuf, serialized
 from registry_rows import COLUMNS, message_class, read_from_protobuf, with_empty_for_null
-from spark_writes import Here
+from small_registry import small_registry
+from spark_writes import Here, with_conf
 
 FORMS = ("avro", "json", "protobuf")
 
@@ -153,6 +154,52 @@ def test_another_client_reads_them_from_kafka(here: Here) -> None:
             ({"id": n}, None if n == 3 else {"name": f"n{n}", "part": n / 4}) for n in range(5)
         ]
         assert client.get_latest_version(f"{name}-key").version == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("form", FORMS)
+def test_what_spark_encoded_is_decoded_again(spark: SparkSession, form: str) -> None:
+    frame = spark.createDataFrame([*ROWS, dict.fromkeys(FULL)], COLUMNS.simpleString().replace(" not null", ""))
+    with small_registry() as registry, with_conf(spark, "spark.sql.execution.arrow.useLargeVarTypes", "true"):
+        conf = {"url": registry.url}
+        value = serialized(frame, COLUMNS.names, topic="t", form=form, registry=conf)
+        records = frame.coalesce(1).select(value.alias("value"))
+        decoded = deserialized(records, "value", topic="t", form=form, registry=conf)
+        found = [row.r and row.r.asDict(recursive=True) for row in records.select(decoded.alias("r")).collect()]
+    assert found[3] is None
+    for row, read_again in zip(ROWS, found, strict=False):
+        again = dict(read_again)
+        again["at"] = again["at"] and again["at"].astimezone(dt.UTC)
+        if form == "json":
+            names = ["id", "name", "data", "day", "at", "tags", "counts", "places"]
+            assert {name: again[name] for name in names} == {name: row[name] for name in names}
+        else:
+            wanted = expected(form, row)
+            assert {name: again[name] for name in row if name != "place"} == {
+                name: wanted[name] for name in row if name != "place"
+            }
+
+
+@pytest.mark.long
+def test_types_that_only_decoded_columns_have(spark: SparkSession) -> None:
+    """Avro's null and duration, Protobuf's Duration and unsigned numbers."""
+    duration = {"type": "fixed", "name": "D", "size": 12, "logicalType": "duration"}
+    avro = record({"name": "nothing", "type": "null"}, {"name": "d", "type": duration}, {"name": "e", "type": "null"})
+    proto = protobuf.compiled("""syntax = "proto3"; import "google/protobuf/duration.proto";
+        message M { google.protobuf.Duration d = 1; uint64 u = 2; }""")
+    with small_registry() as registry:
+        conf = {"url": registry.url}
+        registry.add("a-value", avro)
+        registry.add("p-value", base64.b64encode(proto).decode(), "PROTOBUF")
+        frame = spark.sql(
+            "SELECT X'0000000001010000000200000003000000' AS a, X'0000000002000a02080510ffffffffffffffffff01' AS p"
+        )
+        columns = [deserialized(frame, name, topic=name, form=form, registry=conf).alias(name)
+                   for name, form in (("a", "avro"), ("p", "protobuf"))]  # fmt: skip
+        (row,) = frame.select(*columns).collect()
+    assert row.a.asDict(recursive=True) == {
+        "nothing": None, "d": {"months": 1, "days": 2, "milliseconds": 3}, "e": None}  # fmt: skip
+    assert (row.p.d, row.p.u) == (dt.timedelta(seconds=5), Decimal(2**64 - 1))
 
 
 def test_what_is_wrong_is_said_before_a_row_and_of_a_row_by_its_column(spark: SparkSession) -> None:

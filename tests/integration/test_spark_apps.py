@@ -2,6 +2,7 @@
 `connect_apps.py`, run as users run theirs."""
 
 import itertools
+import json
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from broker_admin import held_back, open_transactions, produce, read
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors.exhaustion import PATIENCE_MS
 from read_back import read_topic
+from small_registry import small_registry
 from spark_writes import ARROW_BATCH_ROWS, numbers_in
 
 CANARY = "canary-8f3e"
@@ -100,6 +102,20 @@ def test_spark_connect_reads_and_tells_the_errors(kafka: LocalKafka) -> None:
         "pruned": [[7, "7"]], "error": "TopicToReadMissing",
         "streamed": 1_000, "latest": 1_000, "stream error": "TopicToReadMissing",
     }  # fmt: skip
+
+
+@pytest.mark.long
+def test_spark_connect_decodes_by_a_schema_registry_and_no_plan_shows_its_password() -> None:
+    with small_registry("alice:hunter2") as registry:
+        told = told_by("connect_apps.py", "decodes", registry.url)
+    rows = [{"id": number, "pair": [number, None]} for number in range(4)]
+    assert told["rows"] == rows
+    assert [reason and reason[:9] for reason in told["reasons"]] == [None, "it does n", "1 bytes a", None]
+    failed = told["failure"]
+    assert failed["class"] == "RecordUndecodable" and "topic 'orders', partition 7, offset 101" in failed["found"]
+    assert "deserialized" in told["plan"] and "hunter2" not in json.dumps(told)
+    # Each worker asks once, and there is one for each of the tasks at a time.
+    assert 1 <= sum(path.startswith("/schemas") for _, path in registry.asked) <= 4
 
 
 # --- workers that are not as usual ------------------------------------------------------------------------------------

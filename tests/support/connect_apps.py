@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 import kafka_sink
 from kafka_sink.errors import KafkaSinkError
+from kafka_sink.registry import deserialized, serialized
 from spark_writes import finish, numbers, pykafka, save
 
 NOW = {"availableNow": True}
@@ -161,6 +162,27 @@ def hostile(spark: SparkSession, peers: str) -> list[dict[str, Any]]:
         for each in json.loads(peers)
         for call, kind in ((write, "write"), (export, "write"), (read, "read"))
     ]
+
+
+def decodes(spark: SparkSession, url: str) -> dict[str, Any]:
+    """Records that are encoded and decoded by the registry at `url`, the reasons of two that are not, and the plan."""
+    registry = {"url": url, "basic.auth.user.info": "alice:hunter2"}
+    frame = spark.range(0, 4, 1, 1).selectExpr("id", "array(id, null) AS pair")
+    value = serialized(frame, ["id", "pair"], topic="orders", form="avro", registry=registry)
+    records = frame.select(value.alias("value"), (F.col("id") + 100).alias("offset"), F.lit("orders").alias("topic"))
+    broken = "CASE offset WHEN 101 THEN X'7B' WHEN 102 THEN concat(value, X'00') ELSE value END AS value"
+    bad = records.selectExpr(broken, "offset", "topic", "7 AS partition")
+
+    def decoded(of: Any, **more: Any) -> Any:
+        return of.select(deserialized(of, "value", topic="orders", form="avro", registry=registry, **more).alias("r"))
+
+    with_reasons = decoded(bad, bad_rows="null")
+    plan = with_reasons._explain_string(extended=True)
+    return {
+        "rows": [row.asDict(recursive=True)["r"] for row in decoded(records).collect()],
+        "reasons": [row.reason for row in with_reasons.select("r.*").collect()],
+        "failure": failure(decoded(bad).collect), "plan": plan,
+    }  # fmt: skip
 
 
 def main(name: str, *arguments: str) -> None:

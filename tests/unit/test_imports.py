@@ -198,7 +198,7 @@ def test_a_breach_is_found(tmp_path: Path, path: str, statement: str, rule: str)
 
 
 def test_a_worker_that_encodes_imports_an_encoder_once_it_has_rows() -> None:
-    """The client of the registry is the driver's alone. `integration/test_cold_steps.py` has the steps of a query."""
+    """So does the registry's client. `integration/test_cold_steps.py` has the steps of a query."""
     script = "import sys, kafka_sink.registry; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     imported = set(ran.stdout.split())

@@ -14,6 +14,8 @@ _DECODER = "tests/unit/records/test_decoder.py::"
 _MARKS = "tests/unit/spark/reading/test_marks.py::"
 _STREAM_PLAN = "tests/unit/spark/reading/test_stream_plan.py::"
 _STREAM_READER = "tests/unit/spark/reading/test_stream_reader.py::"
+_AVRO = "tests/unit/registry/test_avro_reading.py::"
+_DECODING = "tests/unit/registry/test_decoding.py::"
 _SILENCE = "failOnDataLoss: nothing is left out in silence"
 
 READING: tuple[Mutant, ...] = (
@@ -497,4 +499,32 @@ READING: tuple[Mutant, ...] = (
            "LogCleaner keeps offsets and producers of a batch, and removes records",
            "$CLEANED or bool(($ATTRIBUTES | $OTHER.attributes) & _DELETE_HORIZON_BIT)", "False",
            f"{_MARKS}test_compaction_breaks_nothing"),
+    # What executors decode by a schema registry.
+    Mutant("registry: a writer's type may contain itself", "docs/schema-registry.md: a type within itself is refused",
+           "$NAME in self.within", "False",
+           f"{_AVRO}test_a_hostile_schema_of_a_writer_is_refused_also_in_a_field_that_is_left_out", within="enter"),
+    Mutant("registry: an array of nothing has as many items as it says",
+           "docs/schema-registry.md: an item may have no bytes", "excess($RAW) + $MORE > 0",
+           "False", f"{_AVRO}test_a_hostile_schema_of_a_writer_is_refused_also_in_a_field_that_is_left_out"),
+    Mutant("registry: bytes behind a record are left out", "docs/schema-registry.md: bytes behind the end of a record",
+           "$STREAM.tell() != len($DATA)", "False",
+           f"{_AVRO}test_what_a_record_may_be_of_hostile_bytes_is_an_error_in_little_time"),
+    Mutant("registry: a default that is long is in every row", "memory has an upper bound per worker",
+           "self.default_bytes > MAX_DEFAULT_BYTES", "False", f"{_AVRO}test_defaults_have_a_bound"),
+    Mutant("registry: each micro-batch asks for its schemas", "docs/schema-registry.md: executors ask once",
+           "self._known[$OF_SCHEMA] = $WRITER, $CHARACTERS", "pass",
+           f"{_DECODING}test_records_of_several_writers_are_read_in_their_order_and_each_schema_is_asked_for_once"),
+    Mutant("registry: each record of an unknown id is a request", "docs/schema-registry.md: asked again after a minute",
+           "$OF_SCHEMA not in self._unknown", "True",
+           f"{_DECODING}test_ids_that_the_registry_does_not_know_have_a_bound"),
+    Mutant("registry: the log of a worker shows a password", "docs/schema-registry.md: credentials are in no log",
+           "conf: Mapping[str, Any] = field(repr=False)", "conf: Mapping[str, Any]",
+           f"{_DECODING}test_a_wrong_url_or_password_is_no_bad_record"),
+    Mutant("registry: a Protobuf number of another type is taken for missing",
+           "docs/schema-registry.md: a number that has another type is a bad record",
+           "$KINDS[1] not in WIDER.get($KINDS[0], ())", "False",
+           "tests/unit/registry/test_protobuf_reading.py::test_a_number_with_another_type_is_refused"),
+    Mutant("registry: a record of another message is read as the reader's",
+           "docs/schema-registry.md: a record of another message", "$MESSAGE != $WRITER.message", "False",
+           f"{_DECODING}test_a_record_of_another_message_is_refused"),
 )  # fmt: skip
