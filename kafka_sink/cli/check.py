@@ -128,13 +128,14 @@ def examined_read(config: ReadConfig) -> Report:
 
 def _tasks(config: ReadConfig) -> Finding:
     """Plan the read, as Spark's driver would now. A stream's first micro-batch is planned, without its limits."""
+    from kafka_sink.kafka.clock import wall_clock_ms
     from kafka_sink.kept import lease_admin_client
     from kafka_sink.spark.reading.divide import described, enough_tasks, packed
     from kafka_sink.spark.reading.plan import Wanted, plan
 
     try:
         with of_read(), lease_admin_client(config.consumer) as client:
-            tasks = packed(plan(client, config, Wanted()), config.max_partitions)
+            tasks = packed(plan(client, config.at(wall_clock_ms()), Wanted()), config.max_partitions)
     except KafkaSinkError as error:
         return failed(str(error), "do what it says, then check again")
     enough = enough_tasks(tasks, config)

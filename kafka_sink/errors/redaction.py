@@ -35,10 +35,16 @@ _NAMED = re.compile(
 )
 # A text in the position of a port that is no port: `user:password` without the rest. IPv6 is excluded.
 _NO_PORT = re.compile(r"(\[[0-9A-Fa-f:.%\w]*\])|:(?!//|\d*(?:[,;/\s]|$))[^,/]*")
+# A date and a time, whole: its colons are before no port.
+_TIME = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?:Z|[+-][0-9:]{4,5})?"
+)
 
 
 def redacted(text: str) -> str:
     """Return `text` without parts that look like a secret, and at most a few lines long."""
+    if _TIME.fullmatch(text):
+        return text
     runs = (run[0] for run in _RUN.finditer(text))
     if _OPAQUE.search(text) or any(all(kind.search(run) for kind in _MIXED) for run in runs):
         return HIDDEN

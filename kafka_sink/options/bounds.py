@@ -1,7 +1,10 @@
 """Where a read begins and ends, as the options say it, the readers of their texts, and offsets as Spark writes them.
 
 The texts are those of Spark's Kafka source: `earliest`, `latest`, or JSON by topic and partition, in which -2 is the
-earliest offset and -1 the latest. In JSON `earliest` and `latest` may stand for a whole topic (SPARK-58774).
+earliest offset and -1 the latest. In JSON `earliest` and `latest` may stand for a whole topic (SPARK-58774). Of our own
+are `latest-1000`, the times of `instants.py`, and a consumer group.
+
+A start that moves (`moves`) is another one each time the cluster is asked. A read asks once, and keeps the answer.
 
 Source: org.apache.spark.sql.kafka010.KafkaSourceProvider, JsonUtils.
 """
@@ -10,12 +13,14 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from kafka_sink.errors.quoting import is_topic_name
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.options.instants import before_now_ms, iso_instant, milliseconds
 from kafka_sink.options.kinds import INT64_MAX, Kind, Problem
 
 # As in Kafka's ListOffsets.
@@ -47,10 +52,27 @@ class AtOffsets:
 
 
 @dataclass(frozen=True, slots=True)
+class LastOffsets:
+    """`count` offsets before the end of each partition, or its first one if it has fewer."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class AtTime:
-    """The first record that is not older than a time, in every partition. `timestamp_ms`: since 1970."""
+    """The first record that is not older than a time, in every partition. `timestamp_ms`: since 1970. `said`: how the
+    option writes it, unless in milliseconds."""
 
     timestamp_ms: int
+    said: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BeforeNow:
+    """As `AtTime`, so many milliseconds before the read is planned. `said`: how the option writes it."""
+
+    milliseconds: int
+    said: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +82,26 @@ class AtTimes:
     by_partition: Mapping[TopicPartition, int]
 
 
-Bound = AtOffset | AtOffsets | AtTime | AtTimes
+Bound = AtOffset | AtOffsets | LastOffsets | AtTime | BeforeNow | AtTimes
+
+
+def resolved(bound: Bound, now_ms: int) -> Bound:
+    """Return `bound`, with the instant of a time before `now_ms` (since 1970)."""
+    if isinstance(bound, BeforeNow):
+        return AtTime(max(0, now_ms - bound.milliseconds), bound.said)
+    return bound
+
+
+def moves(starting: Bound) -> bool:
+    """Return whether a read that is planned later would begin at later records, and leave out those before them."""
+    return isinstance(starting, LastOffsets | BeforeNow)
+
+
+def option_of(bound: Bound, which: str) -> str:
+    """Return the name of the option that says `bound`. `which`: starting or ending."""
+    return which + {AtTime: "Timestamp", BeforeNow: "Timestamp", AtTimes: "OffsetsByTimestamp"}.get(
+        type(bound), "Offsets"
+    )
 
 
 def text_of(bound: Bound) -> str:
@@ -68,8 +109,12 @@ def text_of(bound: Bound) -> str:
     match bound:
         case AtOffset(offset):
             return _NAMES[offset]
-        case AtTime(timestamp_ms):
-            return str(timestamp_ms)
+        case LastOffsets(count):
+            return f"latest-{count}"
+        case AtTime(timestamp_ms, said):
+            return said or str(timestamp_ms)
+        case BeforeNow(_, said):
+            return said
         case AtOffsets(by_partition, by_topic):
             topics = (f"{topic}: {_NAMES[offset]}" for topic, offset in by_topic.items())
             return ", ".join([*_texts_of(by_partition), *topics])
@@ -96,6 +141,8 @@ def is_reversed(starting: Bound, ending: Bound) -> bool:
     match starting, ending:
         case AtTime(first), AtTime(end):
             return first > end
+        case BeforeNow(first), BeforeNow(end):
+            return first < end
         case (AtOffsets(first), AtOffsets(end)) | (AtTimes(first), AtTimes(end)):
             return any(0 <= end.get(each, value) < value for each, value in first.items())
     return False
@@ -157,9 +204,23 @@ def _offsets(text: str) -> AtOffsets:
     return AtOffsets(_partitions_of(rest, _offset), by_topic)
 
 
+_LAST = re.compile(r"latest ?- ?([0-9]{1,18})", re.IGNORECASE)
+_NUMBER = re.compile(r"[+-]?[0-9]+")
+
+
 def _starting_offsets(text: str) -> Bound:
     known = _NAMED.get(text.lower())
-    return _offsets(text) if known is None else AtOffset(known)
+    if known is not None:
+        return AtOffset(known)
+    # -1000 could be the last records, and -1 and -2 are names in JSON.
+    if _NUMBER.fullmatch(text):
+        raise Problem("a number alone can be read in several ways: latest-1000 begins 1000 offsets before the end")
+    last = _LAST.fullmatch(text)
+    if last is None:
+        return _offsets(text)
+    if int(last[1]) == 0:
+        raise Problem("write latest")
+    return LastOffsets(int(last[1]))
 
 
 def _ending_offsets(text: str) -> Bound:
@@ -174,9 +235,13 @@ def _ending_offsets(text: str) -> Bound:
 
 
 def _timestamp(text: str) -> Bound:
-    if not text.isascii() or not text.isdigit():
-        raise ValueError
-    return AtTime(_time(int(text)))
+    if (plain := milliseconds(text)) is not None:
+        return AtTime(plain)
+    if (instant_ms := iso_instant(text)) is not None:
+        return AtTime(instant_ms, text)
+    if (before_ms := before_now_ms(text)) is not None:
+        return BeforeNow(before_ms, text)
+    raise ValueError
 
 
 def _timestamps(text: str) -> Bound:
@@ -205,10 +270,14 @@ def _subscribed(text: str) -> tuple[str, ...]:
 
 
 STARTING_OFFSETS = Kind(
-    'earliest, latest, or JSON like {"orders": {"0": 23, "1": -2}, "clicks": "earliest"}', _starting_offsets
+    'earliest, latest, latest-1000, or JSON like {"orders": {"0": 23, "1": -2}, "clicks": "earliest"}',
+    _starting_offsets,
 )
 ENDING_OFFSETS = Kind('latest, or JSON like {"orders": {"0": 50, "1": -1}, "clicks": "latest"}', _ending_offsets)
-TIMESTAMP = Kind("milliseconds since 1970", _timestamp)
+TIMESTAMP = Kind(
+    "milliseconds since 1970, a time with its zone like 2026-11-01T00:00:00Z, or a time before now like -10 minutes",
+    _timestamp,
+)
 TIMESTAMPS = Kind('JSON like {"orders": {"0": 1700000000000}}, milliseconds since 1970', _timestamps)
 ASSIGNED = Kind('JSON like {"orders": [0, 1]}', _assigned)
 SUBSCRIBED = Kind("topic names, separated by commas", _subscribed)

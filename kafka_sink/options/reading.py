@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from kafka_sink.errors import InvalidOption, MissingOption, RefusedOption
@@ -31,6 +31,9 @@ from kafka_sink.options.bounds import (
     Bound,
     begins_at_latest,
     is_reversed,
+    moves,
+    option_of,
+    resolved,
     text_of,
 )
 from kafka_sink.options.config import (
@@ -99,8 +102,8 @@ SECTIONS: tuple[Section, ...] = (
     )),
     Section("Where to begin and to end", _BOUNDS, (
         Option("startingOffsets", "starting_offsets", STARTING_OFFSETS, None,
-               "first offset of each partition; -2: earliest; -1: latest, for streams only. Not set: a batch begins at "
-               "the earliest, a stream at the latest offset"),
+               "first offset of each partition; -2: earliest; -1: latest, for streams only; latest-1000: 1000 offsets "
+               "before the end. Not set: a batch begins at the earliest, a stream at the latest offset"),
         Option("startingTimestamp", "starting_timestamp", TIMESTAMP, None,
                "begins each partition at its first record that is not older"),
         Option("startingOffsetsByTimestamp", "starting_timestamps", TIMESTAMPS, None, "the same, by partition"),
@@ -245,6 +248,19 @@ class ReadConfig(Discreet):
     max_headers_per_batch: int
     poll_timeout_ms: int
 
+    def at(self, now_ms: int) -> ReadConfig:
+        """Return the configuration of a read that is planned at `now_ms` (since 1970). Raises InvalidOption if it ends
+        before it begins."""
+        starting, ending = resolved(self.starting, now_ms), resolved(self.ending, now_ms)
+        _check_order(starting, ending)
+        return replace(self, starting=starting, ending=ending)
+
+    def again(self, planned_ms: int) -> ReadConfig:
+        """Return the configuration for a later look at what a batch reads that was planned at `planned_ms`. It begins
+        where the plan begins, so only what the plan did not have, and where the logs begin, is looked for."""
+        later = self.at(planned_ms)
+        return replace(later, starting=AtOffset(EARLIEST)) if moves(later.starting) else later
+
 
 _OPTION_OF = {option.field: option for option in READING.options if option.field is not None}
 _CONSUMER_FIELDS = frozenset(field.name for field in fields(ConsumerConfig)) - {"security"}
@@ -264,16 +280,13 @@ def read_config(given: GivenOptions, *, is_stream: bool = False) -> ReadConfig:
     consumer = ConsumerConfig(**{field: values[field] for field in _CONSUMER_FIELDS}, security=security)
     if values["starting_offsets"] is None:
         values["starting_offsets"] = AtOffset(LATEST if is_stream else EARLIEST)
-    starting, starting_option = _bound(values, "starting")
-    ending, ending_option = _bound(values, "ending")
+    starting, ending = _bound(values, "starting"), _bound(values, "ending")
     if is_stream:
         _check_stream(given, values)
     elif begins_at_latest(starting):
         expected = "earliest, a timestamp or offsets: a batch that begins at the end (latest, -1) reads nothing"
-        raise InvalidOption(option=starting_option, value=text_of(starting), expected=expected)
-    if is_reversed(starting, ending):
-        expected = f"nothing before {starting_option}, which is {text_of(starting)}"
-        raise InvalidOption(option=ending_option, value=text_of(ending), expected=expected)
+        raise InvalidOption(option=option_of(starting, "starting"), value=text_of(starting), expected=expected)
+    _check_order(starting, ending)
     return ReadConfig(
         consumer=consumer,
         starting=starting,
@@ -312,11 +325,18 @@ def _check_division(values: Mapping[str, Any]) -> None:
         raise InvalidOption(option=name, value=str(most), expected=f"at least minPartitions, which is {least}")
 
 
-def _bound(values: Mapping[str, Any], which: str) -> tuple[Bound, str]:
-    """Return the bound that counts, and the name of its option."""
+def _bound(values: Mapping[str, Any], which: str) -> Bound:
+    """Return the bound that counts."""
     fields_of = (f"{which}_timestamp", f"{which}_timestamps", f"{which}_offsets")
-    field = next(field for field in fields_of if values[field] is not None)
-    return values[field], _OPTION_OF[field].name
+    bound: Bound = next(values[field] for field in fields_of if values[field] is not None)
+    return bound
+
+
+def _check_order(starting: Bound, ending: Bound) -> None:
+    """Raise InvalidOption if a read of these bounds ends before it begins."""
+    if is_reversed(starting, ending):
+        expected = f"nothing before {option_of(starting, 'starting')}, which is {text_of(starting)}"
+        raise InvalidOption(option=option_of(ending, "ending"), value=text_of(ending), expected=expected)
 
 
 def _check_what(values: Mapping[str, Any]) -> None:

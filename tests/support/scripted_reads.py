@@ -19,7 +19,7 @@ from kafka_sink.kafka.metadata import Metadata
 from kafka_sink.kept import once
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, ReadConfig, read_config
-from kafka_sink.spark.reading import stream_logs, stream_plan
+from kafka_sink.spark.reading import batch_reader, stream_logs, stream_plan
 from kafka_sink.spark.reading.plan import Wanted, plan
 from kafka_sink.spark.reading.positions import Positions
 from kafka_sink.spark.reading.stream_plan import StreamPlan
@@ -121,6 +121,8 @@ def connect_reads(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> Scri
     monkeypatch.setattr(reader, "connect", lambda *_, **__: network)
     for module in (reader, stream_logs, stream_plan):
         monkeypatch.setattr(module, "monotonic_ms", lambda: kafka.now_ms)
+    for module in (batch_reader, stream_plan):
+        monkeypatch.setattr(module, "wall_clock_ms", lambda: kafka.now_ms)
     return network
 
 
@@ -131,9 +133,9 @@ def asked(options: dict[str, str], *, is_stream: bool = False) -> ReadConfig:
     return read_config(given_options(given, table=READING), is_stream=is_stream)
 
 
-def planned(wanted: Wanted | None = None, **options: str) -> list[FetchRange]:
+def planned(wanted: Wanted | None = None, *, now_ms: int = 0, **options: str) -> list[FetchRange]:
     """The ranges of a batch."""
-    config = asked(options)
+    config = asked(options).at(now_ms)
     with once(AdminClient, config.consumer) as client:
         return plan(client, config, wanted or Wanted())
 

@@ -202,12 +202,15 @@ def test_every_shape_is_a_way_to_show_a_secret_and_what_is_long_is_cut() -> None
     for text in SHAPES.values():
         assert CANARY in text
         assert CANARY not in redacted(text)
+    # What only begins as a time does.
+    assert CANARY not in redacted(f"2026-11-01T00:00:{CANARY}")
     shown = redacted("x" * 3020)
     assert shown.endswith("xxx... (3020 characters)") and len(shown) == 500
     assert redacted(shown) == shown
 
 
 @pytest.mark.parametrize("text", [
+    "2026-11-01T00:00:00", "2026-11-01T01:00:00.5+01:00", "2026-11-01 00:00Z",
     "/etc/pki/ca.pem", "/var/private/ssl/kafka.client.truststore.jks", "s3://bucket/folder", "12 MB", "-1", "1e-6",
     "https://keycloak.example:8443/realms/r/protocol/openid-connect/token", "a:9092,[::1]:9092", "alice@example.com",
     "PLAINTEXT://a:9092", "a" * 400, "", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",

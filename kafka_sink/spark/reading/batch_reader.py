@@ -18,11 +18,12 @@ from kafka_sink.errors.failures import of_read, told_to_spark
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kept import lease_admin_client
+from kafka_sink.options.bounds import moves
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.interceptors import Interceptor
-from kafka_sink.spark.reading.divide import advise, packed
+from kafka_sink.spark.reading.divide import advise, divide, packed
 from kafka_sink.spark.reading.executions import PlannedTask, blocks_folder, planned_tasks, ranges_of
-from kafka_sink.spark.reading.plan import Wanted, plan
+from kafka_sink.spark.reading.plan import Wanted, plan, tell_instants
 from kafka_sink.spark.task import Task
 
 # Spark up to 4.3 keeps the plan of a filtered read for every later query of the same DataFrame: a plan that leaves rows
@@ -66,9 +67,16 @@ class KafkaBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[PlannedTask]:
         """Plan the read. Raises a ReadError, ClusterError or ConfigError."""
         planned_ms = wall_clock_ms()
-        tasks = packed(self._plan(has_worked=False), self._config.max_partitions)
-        advise(tasks, self._config)
-        return list(planned_tasks(tasks, planned_ms, blocks_folder()))
+        config = self._config.at(planned_ms)
+        tell_instants(config)
+        ranges = self._plan(config, has_worked=False)
+        whole = divide(ranges, config.min_partitions, config.max_records_per_partition)
+        tasks = packed(whole, config.max_partitions)
+        advise(tasks, config)
+        # Of a start that moves, only this plan knows where partitions begin that had nothing to read.
+        empty = (each for each in ranges if moves(config.starting) and each.first >= each.end)
+        idle = {each.topic_partition: each.first for each in empty}
+        return list(planned_tasks(tasks, planned_ms, blocks_folder(), idle))
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Return the rows of a task. Raises a ReadError, ClusterError, ConfigError or WorkerExhausted."""
@@ -83,9 +91,10 @@ class KafkaBatchReader(DataSourceReader):
         if self._config.reuse_offsets:
             return planned.ranges
         with of_read():
-            return ranges_of(planned, Task.current(), lambda: self._plan(has_worked=True))
+            config = self._config.again(planned.planned_ms)
+            return ranges_of(planned, Task.current(), lambda: self._plan(config, has_worked=True))
 
-    def _plan(self, *, has_worked: bool) -> Sequence[FetchRange]:
-        """`has_worked`: there is an earlier plan, so brokers have answered."""
-        with of_read(), lease_admin_client(self._config.consumer, has_worked=has_worked) as client:
-            return plan(client, self._config, self.wanted, by_task=not has_worked)
+    def _plan(self, config: ReadConfig, *, has_worked: bool) -> Sequence[FetchRange]:
+        """Return a range for each partition. `has_worked`: there is an earlier plan, so brokers have answered."""
+        with of_read(), lease_admin_client(config.consumer, has_worked=has_worked) as client:
+            return plan(client, config, self.wanted, by_task=False)

@@ -60,7 +60,8 @@ _QUERY = "spark.sql.execution.query.id"
 class PlannedTask(InputPartition):
     """A task's part of a plan. `plan_id`: the same for all tasks of the plan. `planned_ms`: when the plan was begun, by
     the driver's clock. `driver`: the driver's folder for blocks. `ranges`: none if the plan has none. `ends`: where the
-    plan ends each partition, in the last task; in others, those partitions whose last ranges they have."""
+    plan ends each partition, in the last task; in others, those partitions whose last ranges they have. `idle`: in the
+    last task, where partitions begin that are in no range, if only this plan can tell."""
 
     plan_id: str
     planned_ms: int
@@ -68,6 +69,7 @@ class PlannedTask(InputPartition):
     ranges: tuple[FetchRange, ...]
     ends: Mapping[TopicPartition, int]
     is_last: bool
+    idle: Mapping[TopicPartition, int]
 
 
 def blocks_folder() -> str:
@@ -75,7 +77,9 @@ def blocks_folder() -> str:
     return os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
 
 
-def planned_tasks(tasks: Sequence[tuple[FetchRange, ...]], planned_ms: int, driver: str) -> Iterator[PlannedTask]:
+def planned_tasks(
+    tasks: Sequence[tuple[FetchRange, ...]], planned_ms: int, driver: str, idle: Mapping[TopicPartition, int]
+) -> Iterator[PlannedTask]:
     """Return a task for each group of ranges, and at least one."""
     plan_id = uuid.uuid4().hex
     ends: dict[TopicPartition, int] = {}
@@ -84,7 +88,8 @@ def planned_tasks(tasks: Sequence[tuple[FetchRange, ...]], planned_ms: int, driv
     for number, ranges in enumerate(tasks or [()], start=1):
         is_last = number >= len(tasks)
         own = {each.topic_partition: each.end for each in ranges if each.end == ends[each.topic_partition]}
-        yield PlannedTask(plan_id, planned_ms, driver, ranges, ends if is_last else own, is_last)
+        known = (ends, True, idle) if is_last else (own, False, {})
+        yield PlannedTask(plan_id, planned_ms, driver, ranges, *known)
 
 
 def ranges_of(planned: PlannedTask, task: Task, replan: Callable[[], Sequence[FetchRange]]) -> list[FetchRange]:
@@ -103,6 +108,7 @@ def ranges_of(planned: PlannedTask, task: Task, replan: Callable[[], Sequence[Fe
     if execution == _noted(planned.plan_id, lambda: None if _began_after(planned, task) else execution):
         return ranges
     fresh = _noted(f"{planned.plan_id}-{execution}", lambda: tuple(replan()))
+    fresh = tuple(replace(each, first=max(each.first, planned.idle.get(each.topic_partition, 0))) for each in fresh)
     last = {each.topic_partition: each for each in fresh}
     # What retention has deleted since is no part of the read any more.
     begins = {each.topic_partition: each.first for each in reversed(fresh)}

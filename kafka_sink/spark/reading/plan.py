@@ -11,6 +11,7 @@ Source: org.apache.spark.sql.kafka010.KafkaOffsetReaderAdmin.
 from __future__ import annotations
 
 import datetime
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,18 +24,31 @@ from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.protocol.apis.offsets import EARLIEST, LATEST, NO_OFFSET, ListedOffset
 from kafka_sink.kafka.protocol.needs import READING
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.options.bounds import AtOffset, AtOffsets, AtTime, AtTimes, Bound, text_of
+from kafka_sink.options.bounds import (
+    AtOffset,
+    AtOffsets,
+    AtTime,
+    AtTimes,
+    BeforeNow,
+    Bound,
+    LastOffsets,
+    option_of,
+    text_of,
+)
+from kafka_sink.options.instants import iso_text
 from kafka_sink.options.kinds import INT64_MAX
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.reading.divide import divide
 from kafka_sink.spark.reading.positions import Offsets, clipped
 from kafka_sink.spark.reading.topics import partitions_there, topics_to_read
 
+log = logging.getLogger("kafka_sink")
+
 
 def plan(client: AdminClient, config: ReadConfig, wanted: Wanted, *, by_task: bool = True) -> list[FetchRange]:
     """Return the ranges of the read, divided for its tasks; or one for each partition, which may be empty.
 
-    Raises a ReadError, ClusterError or ConfigError.
+    `config`: of `ReadConfig.at`. Raises a ReadError, ClusterError or ConfigError.
     """
     client.require(READING)
     topics = topics_to_read(client, config)
@@ -88,16 +102,21 @@ def check_named(partitions: Sequence[TopicPartition], bound: Bound, which: str) 
     if any((each if isinstance(each, str) else each.topic) not in topics for each in unread):
         problems.append(f"the read has {_first(sorted(topics)) or 'no topic'}")
     expected = f"a value for each partition of the read and no other: {'; '.join(problems)}"
-    raise InvalidOption(option=_option_of(bound, which), value=text_of(bound), expected=expected)
-
-
-def _option_of(bound: Bound, which: str) -> str:
-    return which + {AtTime: "Timestamp", AtTimes: "OffsetsByTimestamp"}.get(type(bound), "Offsets")
+    raise InvalidOption(option=option_of(bound, which), value=text_of(bound), expected=expected)
 
 
 def _first(names: Sequence[str | TopicPartition], most: int = 3) -> str:
     texts = [each if isinstance(each, str) else f"{each.topic}-{each.partition}" for each in names[:most]]
     return ", ".join(texts) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def tell_instants(config: ReadConfig) -> None:
+    """Log which instants the times of the options are that are no milliseconds. `config`: of `ReadConfig.at`."""
+    for which, bound in (("starting", config.starting), ("ending", config.ending)):
+        if isinstance(bound, AtTime) and bound.said:
+            clock = ", by the clock of this host" if bound.said.startswith("-") else ""
+            instant = iso_text(bound.timestamp_ms), bound.timestamp_ms
+            log.warning("%s=%s is %s (%d)%s", option_of(bound, which), bound.said, *instant, clock)
 
 
 class LogBounds:
@@ -119,7 +138,7 @@ class LogBounds:
     def starting_offsets(self) -> dict[TopicPartition, int]:
         """Raises NoRecordSince."""
         bound, is_strict = self._config.starting, self._config.starting_strategy == "error"
-        return self._offsets(bound, _option_of(bound, "starting") if is_strict else "")
+        return self._offsets(bound, option_of(bound, "starting") if is_strict else "")
 
     def ending_offsets(self) -> dict[TopicPartition, int]:
         return self._offsets(self._config.ending)
@@ -133,7 +152,7 @@ class LogBounds:
             # Without a record that is as new as a time, a partition begins or ends where its log ends.
             has_record = first < latest or isinstance(bounds[0], AtOffsets)
             if end < latest and max(end, self.earliest[each].offset) < first and has_record:
-                starting_option, ending_option = map(_option_of, bounds, ("starting", "ending"))
+                starting_option, ending_option = map(option_of, bounds, ("starting", "ending"))
                 name = f"{each.topic}-{each.partition}"
                 expected = f"nothing before {starting_option}: {name} would begin at offset {first} and end at {end}"
                 raise InvalidOption(option=ending_option, value=text_of(bounds[1]), expected=expected)
@@ -154,10 +173,15 @@ class LogBounds:
                 return {each: self._absolute(each, offset) for each in self._partitions}
             case AtOffsets():
                 return {each: self._absolute(each, bound.of(each)) for each in self._partitions}
+            case LastOffsets(count):
+                ends, begins = self.latest, self.earliest
+                return {each: max(ends[each].offset - count, begins[each].offset) for each in self._partitions}
             case AtTime(timestamp_ms):
                 return self.since(dict.fromkeys(self._partitions, timestamp_ms), strict_option)
             case AtTimes(by_partition):
                 return self.since({each: by_partition[each] for each in self._partitions}, strict_option)
+            case BeforeNow():
+                raise AssertionError("`ReadConfig.at` makes it an instant")
 
     def _absolute(self, partition: TopicPartition, offset: int) -> int:
         known = {EARLIEST: self.earliest, LATEST: self.latest}.get(offset)

@@ -6,7 +6,9 @@ Non-obvious:
 
 * Spark keeps no initial offsets for a Python source. If the first micro-batch fails, the next run asks for them again,
   and the latest offset is another one by then. So a partition that begins at its end has no row in the first
-  micro-batch, which only records where it begins. JVM: KafkaSourceInitialOffsetWriter.
+  micro-batch, which only records where it begins. JVM: KafkaSourceInitialOffsetWriter. Of a start that moves
+  (`bounds.moves`) no partition has a row in it. Once it is recorded, the next run needs no start: that a start cannot
+  be found is an error only when the first micro-batch is planned.
 * A log that does not go on at the stream's position (`continuity.py`) fails the query. With failOnDataLoss=false the
   stream steps to where it goes on, in a micro-batch of its own without rows. So the step is in the checkpoint, and a
   run that starts later takes it too.
@@ -23,15 +25,16 @@ from kafka_sink.errors import ReadError
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.offsets import list_offsets
-from kafka_sink.kafka.clock import monotonic_ms
+from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.protocol.apis.offsets import EARLIEST
 from kafka_sink.kafka.protocol.needs import READING
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.options.bounds import moves
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.reading.continuity import Break, LogEnd, Losses, warn
 from kafka_sink.spark.reading.divide import divide
-from kafka_sink.spark.reading.plan import LogBounds, check_named
+from kafka_sink.spark.reading.plan import LogBounds, check_named, tell_instants
 from kafka_sink.spark.reading.positions import Offsets, Positions, clipped
 from kafka_sink.spark.reading.stream_logs import StreamLogs
 from kafka_sink.spark.reading.topics import partitions_there, topics_to_read
@@ -48,11 +51,14 @@ class StreamPlan:
         self._losses = Losses(fail_on_data_loss=config.fail_on_data_loss, tell=tell)
         self._logs = StreamLogs(config, self._losses)
         self._delay = Delay(config.min_offsets_per_trigger or 0, config.max_trigger_delay_ms)
-        # Where a new stream begins, and which of that is the end of a log, until the first micro-batch records it.
-        # None: the stream is not new.
+        # Where a new stream begins, until the first micro-batch records it, and of which partitions that one has no
+        # row. None: the stream is not new. `_no_start`: why a start that moves cannot be found.
         self._begins: Positions | None = None
-        self._begin_at_end: dict[TopicPartition, int] = {}
+        self._only_recorded: Positions = {}
+        self._moves = moves(config.starting)
+        self._no_start: ReadError | None = None
         self.is_begun = False
+        self._is_told = False
         self._ends_now = False
         self._target: Positions | None = None
 
@@ -61,12 +67,31 @@ class StreamPlan:
         """Where the logs ended when they were last looked at."""
         return self._logs.latest
 
+    @property
+    def is_new(self) -> bool:
+        """Whether Spark has asked where the stream begins."""
+        return self._begins is not None
+
     def end_now(self) -> None:
         """Read no record that is newer than the next look at the logs (trigger availableNow)."""
         self._ends_now = True
 
     def initial(self, client: AdminClient) -> Positions:
-        """Return where a new stream begins."""
+        """Return where a new stream begins. A start that moves is looked for once."""
+        if self._begins is None or not self._moves:
+            self._config = self._config.at(wall_clock_ms())
+            try:
+                self._begins = self._starts(client)
+            except ReadError as error:
+                if not self._moves:
+                    raise
+                self._begins, self._no_start = {}, error
+            known = self._logs.known
+            at_end = {each: offset for each, offset in self._begins.items() if offset == known[each].offset}
+            self._only_recorded = self._begins if self._moves else at_end
+        return self._begins
+
+    def _starts(self, client: AdminClient) -> Positions:
         config = self._config
         client.require(READING)
         topics = topics_to_read(client, config)
@@ -80,13 +105,15 @@ class StreamPlan:
             asked = Offsets(starting[each], max(starting[each], there.end))
             positions[each] = clipped(each, asked, there, fail_on_data_loss=config.fail_on_data_loss).first
             self._logs.known[each] = LogEnd(topics[each.topic].topic_id, there.end, bounds.latest[each].leader_epoch)
-        self._begins = positions
-        known = self._logs.known
-        self._begin_at_end = {each: offset for each, offset in positions.items() if offset == known[each].offset}
         return positions
 
     def end(self, client: AdminClient, start: Positions, *, is_limited: bool) -> Positions:
         """Return where the micro-batch ends that begins at `start`. `is_limited`: the limits of the options count."""
+        if not self.is_begun and self._begins is not None:
+            self._tell_start()
+            if self._no_start is not None:
+                raise self._no_start
+        self._no_start = None
         ends, steps = self._logs.look(client, start)
         if self._ends_now:
             target = self._target = ends if self._target is None else self._target
@@ -94,7 +121,7 @@ class StreamPlan:
             ends = {each: min(end, target[each]) for each, end in ends.items() if each in target}
         if not self.is_begun and self._begins is not None:
             # A partition that was added since then belongs to the next micro-batch, which reads it from its start.
-            ends = {each: self._begin_at_end.get(each, end) for each, end in ends.items() if each in self._begins}
+            ends = {each: self._only_recorded.get(each, end) for each, end in ends.items() if each in self._begins}
         if steps:
             return _after(start, steps)
         return self._limited(client, start, ends) if is_limited else ends
@@ -104,7 +131,7 @@ class StreamPlan:
         again in a process that has just started: the same ranges, whoever leads, because an exactly-once sink compares
         the rows of each task with those of the attempt before."""
         self.is_begun = True
-        if start == end:
+        if start == end or self._no_start is not None:
             return []
         self._logs.learn(client, end)
         begins = self._begins or {}
@@ -121,6 +148,12 @@ class StreamPlan:
             ranges.append(self._range(each, Offsets(first, stop)))
         config = self._config
         return divide(filter(None, ranges), config.min_partitions, config.max_records_per_partition)
+
+    def _tell_start(self) -> None:
+        """Log it once: Spark asks again for the end of a micro-batch that it did not record."""
+        if not self._is_told:
+            self._is_told = True
+            tell_instants(self._config)
 
     def _limited(self, client: AdminClient, start: Positions, ends: Positions) -> Positions:
         config = self._config

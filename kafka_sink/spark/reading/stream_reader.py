@@ -27,6 +27,7 @@ from kafka_sink.kafka.config import ConsumerConfig
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import lease_admin_client
+from kafka_sink.options.bounds import moves, option_of, text_of
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.reading.divide import advise, packed
@@ -82,10 +83,25 @@ class KafkaStreamReader(StreamReader):
         self._cluster_id: str | None = None
         # Where the next micro-batch begins, for a Spark that does not say so.
         self._next: Checkpointed = {}
+        # Spark asked for an end before it asked for the start.
+        self._is_end_fixed = False
         # Once a query: of small tasks.
         self._is_advised = False
 
+    @told_to_spark()
+    def _check_order(self) -> None:
+        """Raise RefusedOption if Spark has fixed the end of the first micro-batch before its start, which then is in no
+        checkpoint: Spark before 4.2 with trigger availableNow."""
+        starting = self._config.starting
+        if self._is_end_fixed and moves(starting):
+            instead = (
+                f"with trigger(availableNow=True), {text_of(starting)} needs Spark 4.2, and this is "
+                f"{pyspark.__version__}. Use another start or trigger."
+            )
+            raise RefusedOption(option=option_of(starting, "starting"), instead=instead).of_read()
+
     def initialOffset(self) -> Checkpointed:
+        self._check_order()
         with self._client(has_worked=False) as client:
             self._next = checkpointed(self._plan.initial(client))
         return self._next
@@ -93,6 +109,7 @@ class KafkaStreamReader(StreamReader):
     def latestOffset(self, start: Checkpointed | None = None, limit: Any = None) -> Checkpointed:
         """Return where the micro-batch ends that begins at `start`. Before Spark 4.2 there are no arguments."""
         begins = positions_of(self._next if start is None else start)
+        self._is_end_fixed = self._is_end_fixed or (start is None and not self._plan.is_new)
         if self._progress is not None:
             # Spark calls `commit` only once it has planned the next micro-batch, so an idle stream would show a lag
             # that it does not have. It asks for the end of a micro-batch as soon as the last one is done.

@@ -162,6 +162,8 @@ def test_of_several_bounds_that_one_counts_as_for_spark(options: dict[str, str],
 
 @pytest.mark.parametrize("options", [
     {"startingTimestamp": "2", "endingTimestamp": "1"},
+    {"startingTimestamp": "-10 minutes", "endingTimestamp": "-1 hour"},
+    {"startingTimestamp": "2026-11-01T00:00:00Z", "endingTimestamp": "1793491199999"},
     {"startingOffsets": '{"t":{"0":2}}', "endingOffsets": '{"t":{"0":1}}'},
     {"startingOffsetsByTimestamp": '{"t":{"0":2}}', "endingOffsetsByTimestamp": '{"t":{"0":1}}'},
 ])  # fmt: skip
@@ -223,6 +225,22 @@ def test_a_limit_of_tasks_that_another_option_contradicts_is_refused() -> None:
         config(maxPartitions="7", minPartitions="8")
     with pytest.raises(InvalidOption, match=r"'maxPartitions'.*no value beside maxRecordsPerPartition: "):
         stream_config(maxPartitions="8", maxRecordsPerPartition="10")
+
+
+def test_a_read_that_ends_before_it_begins_may_show_only_when_it_is_planned() -> None:
+    made = config(startingTimestamp="-1 hour", endingTimestamp="2026-11-01T00:00:00Z")
+    november_ms = 1_793_491_200_000
+    assert made.at(november_ms).starting == AtTime(november_ms - 3_600_000)
+    with pytest.raises(InvalidOption, match=r"'endingTimestamp' is '2026-11-01T00:00:00Z'; .* which is -1 hour"):
+        made.at(november_ms + 3_600_001)
+
+
+def test_a_later_look_at_a_batch_has_the_instants_of_its_plan() -> None:
+    made = config(startingTimestamp="-1 minute", endingTimestamp="-1 second")
+    assert made.again(100_000) == made.at(100_000)
+    assert (made.again(100_000).starting, made.again(100_000).ending) == (AtTime(40_000), AtTime(99_000))
+    # Where the last offsets began, only the plan knows.
+    assert config(startingOffsets="latest-5").again(100_000).starting == AtOffset(EARLIEST)
 
 
 def test_exactly_one_option_says_what_to_read() -> None:

@@ -78,7 +78,7 @@ def waits_for_five_minutes(kafka: ScriptedKafka, step: Callable[[], Any]) -> Non
 class TestReads:
     def test_a_batch_and_the_plan_of_a_later_action(self, kafka: ScriptedKafka) -> None:
         fails_early(kafka, batch_reader().partitions)
-        waits_for_five_minutes(kafka, lambda: batch_reader()._plan(has_worked=True))
+        waits_for_five_minutes(kafka, lambda: (made := batch_reader())._plan(made._config, has_worked=True))
 
     def test_a_new_stream(self, kafka: ScriptedKafka) -> None:
         fails_early(kafka, stream_reader().initialOffset)

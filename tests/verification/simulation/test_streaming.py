@@ -151,7 +151,7 @@ def the_beginning_is_not_recorded(patch: pytest.MonkeyPatch) -> None:
 
     def mistaken(self: StreamPlan, client: Any) -> Positions:
         positions = initial(self, client)
-        self._begin_at_end = {}
+        self._only_recorded = {}
         return positions
 
     patch.setattr(StreamPlan, "initial", mistaken)

@@ -1,15 +1,17 @@
 """What a task of a batch read reads in a later action on the same DataFrame, which Spark does not plan again."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from kafka_sink.errors import PlanNotNoted, PlanReused
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.spark.reading import executions
 from kafka_sink.spark.reading.executions import blocks_folder, planned_tasks, ranges_of
 from kafka_sink.spark.task import Task
@@ -34,9 +36,12 @@ class Plan:
     """The tasks of a plan, of a range each or of several. `fresh`: what a plan of now has. `replans`: how often tasks
     made one."""
 
-    def __init__(self, *tasks: FetchRange | tuple[FetchRange, ...], driver: str | None = None) -> None:
+    def __init__(
+        self, *tasks: FetchRange | tuple[FetchRange, ...], driver: str | None = None,
+        idle: Mapping[TopicPartition, int] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         packed = [each if isinstance(each, tuple) else (each,) for each in tasks]
-        self.tasks = list(planned_tasks(packed, PLANNED_MS, blocks_folder() if driver is None else driver))
+        self.tasks = list(planned_tasks(packed, PLANNED_MS, blocks_folder() if driver is None else driver, dict(idle)))
         self.fresh: Sequence[FetchRange] = [each for ranges in packed for each in ranges]
         self.replans = 0
 

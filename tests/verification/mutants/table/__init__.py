@@ -8,7 +8,8 @@ from mutants.table.commit import COMMIT
 from mutants.table.producer import FROM_HISTORY, PRODUCER
 from mutants.table.reading import READING
 from mutants.table.security import SECURITY
+from mutants.table.starts import STARTS
 
 __all__ = ["FROM_HISTORY", "MUTANTS"]
 
-MUTANTS: tuple[Mutant, ...] = (*FROM_HISTORY, *PRODUCER, *READING, *SECURITY, *COMMIT)
+MUTANTS: tuple[Mutant, ...] = (*FROM_HISTORY, *PRODUCER, *READING, *STARTS, *SECURITY, *COMMIT)

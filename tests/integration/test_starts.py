@@ -1,0 +1,70 @@
+"""Where reads begin, with real Spark and a real broker: at times that people write, and at the last offsets."""
+
+import time
+
+import pytest
+
+from broker_admin import producer
+from kafka_reads import PYKAFKA, Read, committed, frame, logged, places, read_now, running, stream
+from kafka_sink.options.instants import iso_text
+from spark_writes import Here
+
+HOUR_MS = 3_600_000
+
+
+def written(here: Here, old: int, new: int) -> str:
+    """A topic of one partition, with so many records of an hour ago, and of now."""
+    name, of = here.topic(1), producer(here.kafka)
+    now_ms = time.time_ns() // 1_000_000
+    for timestamp_ms, count in ((now_ms - HOUR_MS, old), (now_ms, new)):
+        for _ in range(count):
+            of.produce(name, b"x", partition=0, timestamp=timestamp_ms)
+    assert of.flush(60) == 0
+    return name
+
+
+def test_a_read_begins_at_a_time_before_now_at_an_iso_time_and_at_the_last_offsets(here: Here) -> None:
+    name = written(here, 10, 5)
+    half_an_hour_ago = iso_text(time.time_ns() // 1_000_000 - HOUR_MS // 2)
+    starts = {
+        "startingTimestamp=-30 minutes": range(10, 15), f"startingTimestamp={half_an_hour_ago}": range(10, 15),
+        "startingTimestamp=-2 hours": range(15), "startingOffsets=latest-3": range(12, 15),
+        "startingOffsets=latest-300": range(15),
+    }  # fmt: skip
+    for start, offsets in starts.items():
+        given = dict([start.split("=", maxsplit=1)])
+        rows = frame(here.spark, PYKAFKA, here.kafka, subscribe=name, **given).collect()
+        assert sorted(places(rows)) == [(0, offset) for offset in offsets], start
+    ended = frame(here.spark, PYKAFKA, here.kafka, subscribe=name, endingTimestamp="-30 minutes")
+    assert ended.count() == 10
+    # A stream records where it begins, and goes on there whatever the time is.
+    read = read_now(
+        stream(here.spark, PYKAFKA, here.kafka, subscribe=name, startingTimestamp="-30 minutes"), here.folder
+    )
+    assert sorted(places(read.rows)) == [(0, offset) for offset in range(10, 15)]
+    assert (read.batches[0], logged(here.folder)[0]) == ([], {name: {"0": 10}})
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("start", [{"startingTimestamp": "-30 minutes"}, {"startingOffsets": "latest-5"}])
+def test_a_stream_whose_first_micro_batch_fails_begins_where_that_one_was_recorded(
+    here: Here, start: dict[str, str]
+) -> None:
+    name = written(here, 10, 5)
+    read = stream(here.spark, PYKAFKA, here.kafka, subscribe=name, **start)
+
+    def fail(number: int) -> None:
+        raise RuntimeError("of a test")
+
+    with running(read, here.folder, Read(after=fail)) as failing, pytest.raises(Exception, match="of a test"):
+        failing.query.awaitTermination(60)
+    assert (logged(here.folder), committed(here.folder)) == ([{name: {"0": 10}}], [])
+    of = producer(here.kafka)
+    for _ in range(20):
+        of.produce(name, b"x", partition=0)
+    assert of.flush(60) == 0
+    found = read_now(read, here.folder)
+    assert sorted(places(found.rows)) == [(0, offset) for offset in range(10, 35)]
+    # Another start counts for nothing, once there is a checkpoint.
+    other = stream(here.spark, PYKAFKA, here.kafka, subscribe=name, startingOffsets="latest-20")
+    assert read_now(other, here.folder).rows == []
