@@ -114,7 +114,10 @@
     │   ├── TopicToReadMissing       ... when it is planned
     │   ├── PartitionToReadMissing
     │   ├── OffsetNotWritten
-    │   └── NoRecordSince
+    │   ├── NoRecordSince
+    │   ├── GroupNotReadable         ... startingGroup
+    │   ├── NoCommittedOffset
+    │   └── CommittedOffsetGone
     ├── FormatNotReplaced            Spark 4.0 keeps the format that it found; nothing was sent
     ├── WorkerExhausted              a worker has no more memory, threads or open files
     ├── CommitRefused                Spark asked to commit a write, and a task's receipt is missing

@@ -9,11 +9,10 @@ from kafka_sink.errors.base import DataState, Explanation, KafkaSinkError
 from kafka_sink.errors.rows import SchemaError
 
 __all__ = [
-    "BatchOverLimit", "ColumnNotRead", "FetchRefused", "GroupCommitFailed", "LogBroken", "LossCause",
-    "MessageFormatTooOld", "NoRecordSince", "OffsetNotWritten", "OffsetsLost", "PartitionToReadMissing", "PlanNotNoted",
-    "PlanReused", "ReadError", "ReadStalled", "RecordUndecodable", "RecordsCorrupt", "SchemaIdsUnknown",
-    "TimestampNotReadable",
-    "TopicToReadMissing",
+    "BatchOverLimit", "ColumnNotRead", "CommittedOffsetGone", "FetchRefused", "GroupCommitFailed", "GroupNotReadable",
+    "LogBroken", "LossCause", "MessageFormatTooOld", "NoCommittedOffset", "NoRecordSince", "OffsetNotWritten",
+    "OffsetsLost", "PartitionToReadMissing", "PlanNotNoted", "PlanReused", "ReadError", "ReadStalled",
+    "RecordUndecodable", "RecordsCorrupt", "SchemaIdsUnknown", "TimestampNotReadable", "TopicToReadMissing",
 ]  # fmt: skip
 
 
@@ -457,3 +456,85 @@ class NoRecordSince(ReadError):
         "Correct the time, or set startingOffsetsByTimestampStrategy=latest, which leaves out all that such a "
         "partition has now."
     )
+
+
+class GroupNotReadable(ReadError):
+    """The coordinator does not tell what the group of startingGroup has committed."""
+
+    group_id: str
+    code: int
+    name: str
+
+    def explanation(self) -> Explanation:
+        advice = "The log of the group's coordinator says more."
+        if self.name == "GROUP_AUTHORIZATION_FAILED":
+            advice = f"Add the ACL: GROUP {self.group_id} DESCRIBE (READ implies it) for {self._whom}."
+        return Explanation(
+            f"the coordinator of consumer group {self.group_id!r} did not tell its committed offsets: {self.name} "
+            f"(error {self.code}).",
+            DataState.NOT_READ,
+            advice,
+        )
+
+
+class NoCommittedOffset(ReadError):
+    """The group of startingGroup has committed no offset of `missing_count` of the `partition_count` partitions of the
+    read. `topic`, `partition`: the first of them."""
+
+    group_id: str
+    topic: str
+    partition: int
+    missing_count: int
+    partition_count: int
+
+    def explanation(self) -> Explanation:
+        if self.missing_count == self.partition_count:
+            return Explanation(
+                f"consumer group {self.group_id!r} has committed no offset of any partition of the read, such as "
+                f"{self.topic}-{self.partition}. There is no such group, it reads other topics, or its offsets have "
+                "expired (offsets.retention.minutes).",
+                DataState.NOT_READ,
+                "Correct startingGroup: kafka-consumer-groups.sh --list shows the names, and capitals count. To begin "
+                "without a group, set startingOffsets or startingTimestamp instead.",
+            )
+        others = self.missing_count - 1
+        and_others = f" and {others} other{'s' if others > 1 else ''}" if others else ""
+        return Explanation(
+            f"consumer group {self.group_id!r} has committed no offset of {self.topic}-{self.partition}{and_others}. "
+            f"The read has {self.partition_count} partitions.",
+            DataState.NOT_READ,
+            "Set startingGroupStrategy: earliest reads all that is in such a partition, latest leaves out what is "
+            "there now.",
+        )
+
+
+class CommittedOffsetGone(ReadError):
+    """The log does not go on at the `offset` that the group of startingGroup has committed. `cause`: a LossCause.
+    `goes_on_at`: where a read would begin instead."""
+
+    group_id: str
+    topic: str
+    partition: int
+    offset: int
+    cause: str
+    goes_on_at: int
+
+    _data = DataState.GONE
+    _happened = (
+        "consumer group {group_id!r} has committed offset {offset} of {topic}-{partition}. The log does not go on "
+        "there, but at {goes_on_at}: {_why}."
+    )
+    _advice = (
+        "With failOnDataLoss=false the read begins at offset {goes_on_at}. What the group had not read of the earlier "
+        "log is lost. To begin elsewhere, reset the group (kafka-consumer-groups.sh --reset-offsets), or set "
+        "startingOffsets instead."
+    )
+
+    @property
+    def _why(self) -> str:
+        if self.cause == LossCause.TRUNCATED:
+            return (
+                "a replica without the records from there on has become the leader, or the topic was deleted and "
+                "created again"
+            )
+        return _CAUSES.get(self.cause, self.cause)

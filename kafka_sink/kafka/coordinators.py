@@ -51,6 +51,7 @@ from kafka_sink.kafka.protocol.apis.groups import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FoundCoordinator,
+    GroupOffsetsResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
     ProgressCommitResponse,
@@ -180,6 +181,8 @@ def _error_codes(response: Any) -> Iterable[int]:
         case ProgressCommitResponse(results=parts):
             # A topic whose records were read is not new: it was deleted, and the other offsets are committed.
             parts = tuple(part for part in parts if part.error_code not in _TOPIC_IS_NEW)
+        case GroupOffsetsResponse(error_code=code, offsets=offsets):
+            return (code, *(each.error_code for each in offsets))
         case _:
             parts = (response,)
     return (part.error_code for part in parts)

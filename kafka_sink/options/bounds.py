@@ -82,7 +82,16 @@ class AtTimes:
     by_partition: Mapping[TopicPartition, int]
 
 
-Bound = AtOffset | AtOffsets | LastOffsets | AtTime | BeforeNow | AtTimes
+@dataclass(frozen=True, slots=True)
+class AtGroup:
+    """The offsets that a consumer group has committed. `strategy`: where a partition begins of which it has committed
+    none, EARLIEST or LATEST; None: nowhere."""
+
+    group_id: str
+    strategy: int | None
+
+
+Bound = AtOffset | AtOffsets | LastOffsets | AtTime | BeforeNow | AtTimes | AtGroup
 
 
 def resolved(bound: Bound, now_ms: int) -> Bound:
@@ -94,14 +103,13 @@ def resolved(bound: Bound, now_ms: int) -> Bound:
 
 def moves(starting: Bound) -> bool:
     """Return whether a read that is planned later would begin at later records, and leave out those before them."""
-    return isinstance(starting, LastOffsets | BeforeNow)
+    return isinstance(starting, LastOffsets | BeforeNow | AtGroup)
 
 
 def option_of(bound: Bound, which: str) -> str:
     """Return the name of the option that says `bound`. `which`: starting or ending."""
-    return which + {AtTime: "Timestamp", BeforeNow: "Timestamp", AtTimes: "OffsetsByTimestamp"}.get(
-        type(bound), "Offsets"
-    )
+    named = {AtTime: "Timestamp", BeforeNow: "Timestamp", AtTimes: "OffsetsByTimestamp", AtGroup: "Group"}
+    return which + named.get(type(bound), "Offsets")
 
 
 def text_of(bound: Bound) -> str:
@@ -115,6 +123,8 @@ def text_of(bound: Bound) -> str:
             return said or str(timestamp_ms)
         case BeforeNow(_, said):
             return said
+        case AtGroup(group_id):
+            return group_id
         case AtOffsets(by_partition, by_topic):
             topics = (f"{topic}: {_NAMES[offset]}" for topic, offset in by_topic.items())
             return ", ".join([*_texts_of(by_partition), *topics])
@@ -278,6 +288,8 @@ TIMESTAMP = Kind(
     "milliseconds since 1970, a time with its zone like 2026-11-01T00:00:00Z, or a time before now like -10 minutes",
     _timestamp,
 )
+# Without a committed offset.
+STRATEGIES: Mapping[str, int | None] = {"error": None, **_NAMED}
 TIMESTAMPS = Kind('JSON like {"orders": {"0": 1700000000000}}, milliseconds since 1970', _timestamps)
 ASSIGNED = Kind('JSON like {"orders": [0, 1]}', _assigned)
 SUBSCRIBED = Kind("topic names, separated by commas", _subscribed)

@@ -24,9 +24,11 @@ from kafka_sink.options.bounds import (
     ENDING_OFFSETS,
     LATEST,
     STARTING_OFFSETS,
+    STRATEGIES,
     SUBSCRIBED,
     TIMESTAMP,
     TIMESTAMPS,
+    AtGroup,
     AtOffset,
     Bound,
     begins_at_latest,
@@ -60,8 +62,8 @@ def _pattern(text: str) -> re.Pattern[str]:
 _ISOLATION_LEVEL = kinds.words(
     "one of: read_uncommitted, read_committed", {level.name.lower(): level for level in IsolationLevel}
 )
-# GroupCoordinatorService takes every name that is not empty.
-_GROUP_ID = Kind("a name that is not empty", kinds.checked(bool))
+# GroupCoordinatorService takes every name that is not empty. A string of the protocol has a length of 16 bits.
+_GROUP_ID = Kind("a name that is not empty", kinds.checked(lambda text: 0 < len(text.encode()) < 2**15))
 
 
 def _of_writes(*names: str) -> tuple[Option, ...]:
@@ -75,8 +77,8 @@ def _of_writes(*names: str) -> tuple[Option, ...]:
 _OTHERWISE = ("kafka.client.rack", "kafka.receive.buffer.bytes")
 
 _BOUNDS = """\
-Of several, a timestamp counts first, then timestamps, then offsets. A stream begins there once; afterwards its
-checkpoint counts. It has no end: options for one are refused."""
+Of several, a timestamp counts first, then timestamps, then offsets. `startingGroup` stands alone. A stream begins there
+once; afterwards its checkpoint counts. It has no end: options for one are refused."""
 _PACE = """\
 Batch reads accept these without effect, as Spark's source does. They need Spark 4.2: an earlier Spark asks no Python
 source for less than all."""
@@ -109,6 +111,13 @@ SECTIONS: tuple[Section, ...] = (
         Option("startingOffsetsByTimestamp", "starting_timestamps", TIMESTAMPS, None, "the same, by partition"),
         Option("startingOffsetsByTimestampStrategy", "starting_strategy", kinds.one_of("error", "latest"), "error",
                "if a partition has no record that is as new: error: the query fails; latest: it reads none of it"),
+        Option("startingGroup", "starting_group", replace(_GROUP_ID, keeps_spaces=True), None,
+               "a consumer group: begins each partition at the offset that the group has committed. The read joins no "
+               "group, and commits nothing"),
+        Option("startingGroupStrategy", "starting_group_strategy",
+               kinds.words("one of: error, earliest, latest", STRATEGIES), None,
+               "if the group has committed no offset of a partition: error: the query fails; earliest, latest: begins "
+               "there. Not set: error. A group without any offset of the read is an error whatever this says"),
         Option("endingOffsets", "ending_offsets", ENDING_OFFSETS, AtOffset(LATEST),
                "offset after the last record of each partition; -1: latest"),
         Option("endingTimestamp", "ending_timestamp", TIMESTAMP, None,
@@ -278,9 +287,10 @@ def read_config(given: GivenOptions, *, is_stream: bool = False) -> ReadConfig:
         rule.check(values)
     security = SecurityConfig(**{field: values[field] for field in SECURITY_FIELDS})
     consumer = ConsumerConfig(**{field: values[field] for field in _CONSUMER_FIELDS}, security=security)
+    group = _group(given, values)
     if values["starting_offsets"] is None:
         values["starting_offsets"] = AtOffset(LATEST if is_stream else EARLIEST)
-    starting, ending = _bound(values, "starting"), _bound(values, "ending")
+    starting, ending = group or _bound(values, "starting"), _bound(values, "ending")
     if is_stream:
         _check_stream(given, values)
     elif begins_at_latest(starting):
@@ -330,6 +340,21 @@ def _bound(values: Mapping[str, Any], which: str) -> Bound:
     fields_of = (f"{which}_timestamp", f"{which}_timestamps", f"{which}_offsets")
     bound: Bound = next(values[field] for field in fields_of if values[field] is not None)
     return bound
+
+
+def _group(given: GivenOptions, values: Mapping[str, Any]) -> AtGroup | None:
+    """Return the start at a consumer group, or None. Raises InvalidOption if another option contradicts it."""
+    group_id, strategy = values["starting_group"], _OPTION_OF["starting_group_strategy"].name
+    if group_id is None:
+        if "starting_group_strategy" in given:
+            raise InvalidOption(option=strategy, value=None, expected="no value without startingGroup")
+        return None
+    others = ("starting_offsets", "starting_timestamp", "starting_timestamps")
+    for other in (_OPTION_OF[field].name for field in others if field in given):
+        expected = f"no value beside {other}: a read begins at one of the two, and {strategy} says where it begins "
+        expected += "without a committed offset"
+        raise InvalidOption(option=_OPTION_OF["starting_group"].name, value=group_id, expected=expected)
+    return AtGroup(group_id, values["starting_group_strategy"])
 
 
 def _check_order(starting: Bound, ending: Bound) -> None:

@@ -474,8 +474,9 @@ REFUSED_PREFIXES: Mapping[str, str] = {
 # A user gives them to a write with a dict for both, or with INSERT INTO a view that reads.
 _OF_READS_ONLY = (
     "subscribePattern", "assign", "failOnDataLoss", "startingOffsets", "startingTimestamp",
-    "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets", "endingTimestamp",
-    "endingOffsetsByTimestamp", "reuseOffsets", "minPartitions", "maxRecordsPerPartition", "maxPartitions",
+    "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "startingGroup", "startingGroupStrategy",
+    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "reuseOffsets", "minPartitions",
+    "maxRecordsPerPartition", "maxPartitions",
     "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "groupId", "maxDecompressedBatchBytes",
     "maxHeadersPerBatch", "kafkaConsumer.pollTimeoutMs", "groupIdPrefix", "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",

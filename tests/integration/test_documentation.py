@@ -226,6 +226,30 @@ def test_both_halves_of_a_query_are_moved_to_exactly_once_and_back(
     assert committed(kafka, sink) == Counter(map(str, range(100)))
 
 
+def test_a_query_is_moved_to_another_checkpoint(here: Here) -> None:
+    source, sink = here.topic(2), here.topic(2)
+    at = {"kafka.bootstrap.servers": here.servers}
+    replaced = {"localhost:9092": here.servers, '"subscribe", "orders"': f'"subscribe", "{source}"'}
+    replaced |= {'"orders-stream"': f'"{source}"', '"copies"': f'"{sink}"', "/data/checkpoints": str(here.folder)}
+
+    def written(first: int) -> None:
+        values = here.spark.range(first, first + ROWS, 1, 2).selectExpr("CAST(id AS STRING) AS value")
+        kafka_sink.export(values, source, value="value", bootstrap_servers=here.servers)
+
+    written(0)
+    old = here.spark.readStream.format("pykafka").options(**at, subscribe=source, startingOffsets="earliest")
+    writer = old.option("groupId", source).load().select("value").writeStream.format("pykafka").options(**at)
+    checkpoint = f"{here.folder}/copies"
+    query = writer.option("topic", sink).option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    assert query.awaitTermination(DEADLINE_S), query.status
+    # Before the new query, between two of its runs, and with the group that it commits to itself.
+    for first in (ROWS, 2 * ROWS):
+        written(first)
+        query = run_python("docs/moving.md", "To another checkpoint", 0, replaced, {"spark": here.spark})["query"]
+        assert query.awaitTermination(DEADLINE_S), query.status
+    assert committed(here.kafka, sink) == Counter(map(str, range(3 * ROWS)))
+
+
 # --- many executors ---------------------------------------------------------------------------------------------------
 
 

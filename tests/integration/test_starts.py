@@ -1,13 +1,28 @@
-"""Where reads begin, with real Spark and a real broker: at times that people write, and at the last offsets."""
+"""Where reads begin, with real Spark and a real broker: at times that people write, at the last offsets, and where a
+consumer group is."""
 
 import time
 
 import pytest
+from confluent_kafka import Consumer
 
-from broker_admin import producer
-from kafka_reads import PYKAFKA, Read, committed, frame, logged, places, read_now, running, stream
+from broker_admin import delete_records, producer
+from kafka_reads import (
+    PYKAFKA,
+    Read,
+    committed,
+    frame,
+    logged,
+    offsets_read,
+    places,
+    read_now,
+    reader_of,
+    running,
+    stream,
+)
+from kafka_sink.errors import NoCommittedOffset, OffsetsLost
 from kafka_sink.options.instants import iso_text
-from spark_writes import Here
+from spark_writes import Here, error_of
 
 HOUR_MS = 3_600_000
 
@@ -68,3 +83,73 @@ def test_a_stream_whose_first_micro_batch_fails_begins_where_that_one_was_record
     # Another start counts for nothing, once there is a checkpoint.
     other = stream(here.spark, PYKAFKA, here.kafka, subscribe=name, startingOffsets="latest-20")
     assert read_now(other, here.folder).rows == []
+
+
+# --- where a consumer group is ----------------------------------------------------------------------------------------
+
+
+def consume(here: Here, group: str, *topics: str, count: int) -> None:
+    """A consumer that processes so many records, and commits them."""
+    consumer = Consumer({
+        "bootstrap.servers": here.servers, "group.id": group, "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    })  # fmt: skip
+    try:
+        consumer.subscribe(list(topics))
+        messages = consumer.consume(count, 60)
+        assert len(messages) == count, messages
+        consumer.commit(asynchronous=False)
+        # Also of a consumer that reads on, and has not committed it.
+        consumer.consume(1, 5)
+    finally:
+        consumer.close()
+
+
+def test_a_read_begins_where_a_consumer_has_committed(here: Here) -> None:
+    name, group = written(here, 10, 5), "gr\u00fcn, and a 'strange' one: 100 %"
+    consume(here, group, name, count=7)
+    given = {"subscribe": name, "startingGroup": group}
+    batch = frame(here.spark, PYKAFKA, here.kafka, **given)
+    assert sorted(places(batch.collect())) == [(0, offset) for offset in range(7, 15)]
+    read = read_now(stream(here.spark, PYKAFKA, here.kafka, **given), here.folder)
+    assert sorted(places(read.rows)) == [(0, offset) for offset in range(7, 15)]
+    assert (read.batches[0], logged(here.folder)[0]) == ([], {name: {"0": 7}})
+    misspelt = {"subscribe": name, "startingGroup": group.upper(), "startingGroupStrategy": "earliest"}
+    error = error_of(lambda: frame(here.spark, PYKAFKA, here.kafka, **misspelt).collect())
+    assert isinstance(error, NoCommittedOffset) and error.group_id == group.upper()
+
+
+@pytest.mark.long
+def test_offsets_of_a_group_that_are_gone_and_partitions_that_it_has_not_read(here: Here) -> None:
+    name, other = written(here, 10, 5), written(here, 3, 0)
+    consume(here, name, name, count=4)
+    given = {"startingGroup": name, "startingGroupStrategy": "latest", "subscribe": f"{name},{other}"}
+    rows = frame(here.spark, PYKAFKA, here.kafka, **given).collect()
+    assert sorted((row["topic"], row["offset"]) for row in rows) == [(name, offset) for offset in range(4, 15)]
+    delete_records(here.kafka, name, 6)
+    error = error_of(lambda: frame(here.spark, PYKAFKA, here.kafka, **given).collect())
+    assert isinstance(error, OffsetsLost) and (error.first, error.end) == (4, 6)
+    lenient = frame(here.spark, PYKAFKA, here.kafka, **given, failOnDataLoss="false")
+    assert lenient.count() == 9
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_whose_members_read_on_is_read_as_it_is(
+    here: Here, protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = written(here, 10, 0)
+    consumer = Consumer({
+        "bootstrap.servers": here.servers, "group.id": name, "auto.offset.reset": "earliest",
+        "enable.auto.commit": False, "group.protocol": protocol,
+    })  # fmt: skip
+    try:
+        consumer.subscribe([name])
+        assert len(consumer.consume(6, 60)) == 6
+        consumer.commit(asynchronous=False)
+        reader = reader_of(here.kafka, "offset", subscribe=name, startingGroup=name)
+        assert offsets_read(reader) == [6, 7, 8, 9]
+        # Without a consumer of the newer protocol being seen.
+        assert ("has members" in caplog.text) is (protocol == "classic")
+    finally:
+        consumer.close()

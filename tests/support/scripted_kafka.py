@@ -84,6 +84,9 @@ class ScriptedKafka:
         self.coordinator = min(self.brokers)
         self.features: Mapping[str, int] = {}
         self.settings: Mapping[tuple[int, str], str] = {}
+        # Of each group: offset and leader epoch by partition.
+        self.committed: dict[str, Mapping[tuple[str, int], tuple[int, int]]] = {}
+        self.group_state = "Empty"
         self.spoken: Callable[[Any], int | None] = lambda request: request.versions()[1]
         # What its brokers lack for each guarantee.
         self.lacking: tuple[str, ...] = ()
@@ -174,6 +177,12 @@ class ScriptedKafka:
                 return apis.DescribeConfigsResponse(0, code, None if code else self.settings.get((node_id, name)))
             case apis.FetchRequest():
                 return apis.FetchResponse(0, code)
+            case apis.GroupOffsetsRequest(group_id=group_id, partitions=partitions):
+                of_group = self.committed.get(group_id, {})
+                offsets = (apis.CommittedOffset(t, p, code, *of_group.get((t, p), (-1, -1))) for t, p in partitions)
+                return apis.GroupOffsetsResponse(0, 0, tuple(offsets))
+            case apis.DescribeGroupRequest():
+                return apis.DescribeGroupResponse(0, code, apis.NOT_REPORTED, self.group_state)
             case apis.TopicConfigsRequest(topics=topics, names=names):
                 return apis.TopicConfigsResponse(0, tuple(self._topic_configs(topic, names, code) for topic in topics))
             case apis.CreateTopicsRequest(topic=topic, partition_count=count):

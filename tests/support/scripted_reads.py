@@ -19,7 +19,7 @@ from kafka_sink.kafka.metadata import Metadata
 from kafka_sink.kept import once
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, ReadConfig, read_config
-from kafka_sink.spark.reading import batch_reader, stream_logs, stream_plan
+from kafka_sink.spark.reading import batch_reader, group_starts, stream_logs, stream_plan
 from kafka_sink.spark.reading.plan import Wanted, plan
 from kafka_sink.spark.reading.positions import Positions
 from kafka_sink.spark.reading.stream_plan import StreamPlan
@@ -119,7 +119,7 @@ def connect_reads(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> Scri
     """Plans and readers of the test talk to these brokers."""
     network = connect_clients(ScriptedNetwork(kafka), monkeypatch)
     monkeypatch.setattr(reader, "connect", lambda *_, **__: network)
-    for module in (reader, stream_logs, stream_plan):
+    for module in (reader, group_starts, stream_logs, stream_plan):
         monkeypatch.setattr(module, "monotonic_ms", lambda: kafka.now_ms)
     for module in (batch_reader, stream_plan):
         monkeypatch.setattr(module, "wall_clock_ms", lambda: kafka.now_ms)

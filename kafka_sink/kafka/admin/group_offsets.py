@@ -1,26 +1,81 @@
-"""Commits offsets to a consumer group that has no members, as Kafka's Admin.alterConsumerGroupOffsets does.
+"""Commits offsets to a consumer group that has no members, as Kafka's Admin.alterConsumerGroupOffsets does, and reads
+those that a group has committed, as Admin.listConsumerGroupOffsets.
 
-    loading, moved, no answer ─> again, until COMMIT_PATIENCE_MS (`kafka.coordinators`)
+    loading, moved, no answer ─> again, until COMMIT_PATIENCE_MS or max.block.ms (`kafka.coordinators`)
     the group is refused, or some partitions ─> an error that says what to do; the other partitions are committed
 
-Source: org.apache.kafka.clients.admin.internals.AlterConsumerGroupOffsetsHandler; validateOffsetCommit of ClassicGroup,
-ConsumerGroup and ShareGroup in Kafka.
+Source: org.apache.kafka.clients.admin.internals.AlterConsumerGroupOffsetsHandler and ListConsumerGroupOffsetsHandler;
+validateOffsetCommit of ClassicGroup, ConsumerGroup and ShareGroup in Kafka.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from kafka_sink.errors import CoordinatorRefused, CoordinatorUnavailable, GroupCommitFailed, named_principal
+from kafka_sink.errors import (
+    CoordinatorRefused,
+    CoordinatorUnavailable,
+    GroupCommitFailed,
+    GroupNotReadable,
+    named_principal,
+)
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.protocol.api import PartitionResult
-from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind, ProgressCommitRequest, ProgressCommitResponse
-from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_text
+from kafka_sink.kafka.protocol.apis.groups import (
+    CommittedOffset,
+    CoordinatorKind,
+    DescribeGroupRequest,
+    DescribeGroupResponse,
+    GroupOffsetsRequest,
+    GroupOffsetsResponse,
+    ProgressCommitRequest,
+    ProgressCommitResponse,
+)
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, error_text
+from kafka_sink.kafka.protocol.needs import READING, Guarantee, Need
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 # The stream waits meanwhile, and its next commit has newer offsets. A coordinator that shuts down in order moves within
 # 2 s, and a new cluster takes as long to create __consumer_offsets.
 COMMIT_PATIENCE_MS = 5_000
+
+STARTING_GROUP = Guarantee(
+    "startingGroup",
+    (*READING.needs, Need(GroupOffsetsRequest("", ()), "2.5", "reads committed offsets, stable ones only (KIP-447)")),
+)
+# In the others a classic group has no members.
+_WITH_MEMBERS = ("PreparingRebalance", "CompletingRebalance", "Stable")
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffsets:
+    """`found`: of the partitions of which the group has committed one. `has_members`: whether consumers of the classic
+    protocol are members of the group."""
+
+    found: Mapping[TopicPartition, CommittedOffset]
+    has_members: bool
+
+
+def committed_offsets(client: AdminClient, group_id: str, partitions: Sequence[TopicPartition]) -> CommittedOffsets:
+    """Return which offsets the group has committed. Waits for transactions that are about to replace one. Raises
+    BrokerUnsupported, GroupNotReadable, CoordinatorUnavailable, BrokersUnreachable."""
+    client.require(STARTING_GROUP)
+    asked = [GroupOffsetsRequest(group_id, tuple(partitions)), DescribeGroupRequest(group_id)]
+    if not client.caller.takes(asked[1], client.caller.deadline_ms()):
+        del asked[1]
+    try:
+        offsets, *described = client.ask_all([(CoordinatorKind.GROUP, group_id, request) for request in asked])
+    except CoordinatorRefused as error:
+        raise GroupNotReadable(group_id=group_id, code=error.code, name=error.name) from None
+    assert isinstance(offsets, GroupOffsetsResponse)
+    for code in (offsets.error_code, *(each.error_code for each in offsets.offsets)):
+        if code != ErrorCode.NONE:
+            raise GroupNotReadable(group_id=group_id, code=code, name=error_name(code))
+    return CommittedOffsets(
+        {TopicPartition(each.topic, each.partition): each for each in offsets.offsets if each.offset >= 0},
+        any(isinstance(each, DescribeGroupResponse) and each.group_state in _WITH_MEMBERS for each in described),
+    )
 
 
 def commit_group_offsets(client: AdminClient, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:

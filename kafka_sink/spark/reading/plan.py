@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kafka_sink.errors import InvalidOption, NoRecordSince
+from kafka_sink.errors import InvalidOption, NoRecordSince, ReadError
 from kafka_sink.kafka.admin.calls import leaders_of
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.offsets import list_offsets
@@ -25,6 +25,7 @@ from kafka_sink.kafka.protocol.apis.offsets import EARLIEST, LATEST, NO_OFFSET, 
 from kafka_sink.kafka.protocol.needs import READING
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.bounds import (
+    AtGroup,
     AtOffset,
     AtOffsets,
     AtTime,
@@ -38,8 +39,9 @@ from kafka_sink.options.bounds import (
 from kafka_sink.options.instants import iso_text
 from kafka_sink.options.kinds import INT64_MAX
 from kafka_sink.options.reading import ReadConfig
+from kafka_sink.spark.reading.continuity import Losses
 from kafka_sink.spark.reading.divide import divide
-from kafka_sink.spark.reading.positions import Offsets, clipped
+from kafka_sink.spark.reading.positions import Offsets, clipped, named
 from kafka_sink.spark.reading.topics import partitions_there, topics_to_read
 
 log = logging.getLogger("kafka_sink")
@@ -56,7 +58,7 @@ def plan(client: AdminClient, config: ReadConfig, wanted: Wanted, *, by_task: bo
     check_named(every, config.starting, "starting")
     check_named(every, config.ending, "ending")
     partitions = [each for each in every if wanted.has(each)]
-    logs = LogBounds(client, config, partitions)
+    logs = LogBounds(client, config, partitions, Losses(fail_on_data_loss=config.fail_on_data_loss, tell=_warn))
     starting = logs.starting_offsets()
     ending = logs.ending_offsets()
     logs.check_ascending(starting, ending)
@@ -80,6 +82,10 @@ def plan(client: AdminClient, config: ReadConfig, wanted: Wanted, *, by_task: bo
     return divide(ranges, config.min_partitions, config.max_records_per_partition) if by_task else ranges
 
 
+def _warn(error: ReadError) -> None:
+    log.warning("%s The read goes on (failOnDataLoss is false).", error.parts().happened)
+
+
 # --- where to begin and to end ----------------------------------------------------------------------------------------
 
 
@@ -96,18 +102,13 @@ def check_named(partitions: Sequence[TopicPartition], bound: Bound, which: str) 
         return
     problems = []
     if missing:
-        problems.append(f"{_first(missing)} {'has' if len(missing) == 1 else 'have'} none")
+        problems.append(f"{named(missing)} {'has' if len(missing) == 1 else 'have'} none")
     if unread:
-        problems.append(f"{_first(unread)} {'is' if len(unread) == 1 else 'are'} not read")
+        problems.append(f"{named(unread)} {'is' if len(unread) == 1 else 'are'} not read")
     if any((each if isinstance(each, str) else each.topic) not in topics for each in unread):
-        problems.append(f"the read has {_first(sorted(topics)) or 'no topic'}")
+        problems.append(f"the read has {named(sorted(topics)) or 'no topic'}")
     expected = f"a value for each partition of the read and no other: {'; '.join(problems)}"
     raise InvalidOption(option=option_of(bound, which), value=text_of(bound), expected=expected)
-
-
-def _first(names: Sequence[str | TopicPartition], most: int = 3) -> str:
-    texts = [each if isinstance(each, str) else f"{each.topic}-{each.partition}" for each in names[:most]]
-    return ", ".join(texts) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def tell_instants(config: ReadConfig) -> None:
@@ -120,12 +121,18 @@ def tell_instants(config: ReadConfig) -> None:
 
 
 class LogBounds:
-    """Where the partitions of the read begin and end, and what offsets the user's bounds are in them."""
+    """Where the partitions of the read begin and end, and what offsets the user's bounds are in them. `losses`: takes
+    committed offsets that are gone."""
 
-    def __init__(self, client: AdminClient, config: ReadConfig, partitions: Sequence[TopicPartition]) -> None:
+    def __init__(
+        self, client: AdminClient, config: ReadConfig, partitions: Sequence[TopicPartition], losses: Losses
+    ) -> None:
         self._client = client
         self._config = config
         self._partitions = partitions
+        self._losses = losses
+        # Offsets that a group has committed: they are there, also behind an open transaction.
+        self._committed: Mapping[TopicPartition, int] = {}
         self.earliest = self._listed(dict.fromkeys(partitions, EARLIEST))
         self.latest = self._listed(dict.fromkeys(partitions, LATEST))
 
@@ -133,10 +140,10 @@ class LogBounds:
         """Return the offsets that this reader may read."""
         earliest = self.earliest[partition].offset
         # After DeleteRecords, Kafka 4 may tell a last stable offset that is before the first offset.
-        return Offsets(earliest, max(self.latest[partition].offset, earliest))
+        return Offsets(earliest, max(self.latest[partition].offset, earliest, self._committed.get(partition, 0)))
 
     def starting_offsets(self) -> dict[TopicPartition, int]:
-        """Raises NoRecordSince."""
+        """Raises NoRecordSince, NoCommittedOffset, CommittedOffsetGone, GroupNotReadable."""
         bound, is_strict = self._config.starting, self._config.starting_strategy == "error"
         return self._offsets(bound, option_of(bound, "starting") if is_strict else "")
 
@@ -180,8 +187,18 @@ class LogBounds:
                 return self.since(dict.fromkeys(self._partitions, timestamp_ms), strict_option)
             case AtTimes(by_partition):
                 return self.since({each: by_partition[each] for each in self._partitions}, strict_option)
+            case AtGroup():
+                return self._of_group(bound)
             case BeforeNow():
                 raise AssertionError("`ReadConfig.at` makes it an instant")
+
+    def _of_group(self, start: AtGroup) -> dict[TopicPartition, int]:
+        from kafka_sink.spark.reading.group_starts import group_starts  # most reads have no group
+
+        ends = {EARLIEST: self.earliest, LATEST: self.latest}
+        begins, committed = group_starts(self._client, start, self._partitions, ends, self._losses)
+        self._committed = {each: begins[each] for each in committed}
+        return begins
 
     def _absolute(self, partition: TopicPartition, offset: int) -> int:
         known = {EARLIEST: self.earliest, LATEST: self.latest}.get(offset)

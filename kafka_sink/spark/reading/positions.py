@@ -10,7 +10,7 @@ consumer.KafkaDataConsumer.reportDataLoss.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -38,6 +38,12 @@ def checkpointed(positions: Positions) -> Checkpointed:
     for each in sorted(positions):
         found.setdefault(each.topic, {})[str(each.partition)] = positions[each]
     return found
+
+
+def named(names: Sequence[str | TopicPartition], most: int = 3) -> str:
+    """Return topics and partitions for a message, at most so many of them."""
+    texts = [each if isinstance(each, str) else f"{each.topic}-{each.partition}" for each in names[:most]]
+    return ", ".join(texts) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 @dataclass(frozen=True, slots=True)

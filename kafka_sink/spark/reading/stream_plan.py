@@ -97,7 +97,7 @@ class StreamPlan:
         topics = topics_to_read(client, config)
         partitions = partitions_there(topics, config)
         check_named(partitions, config.starting, "starting")
-        bounds = LogBounds(client, config, partitions)
+        bounds = LogBounds(client, config, partitions, self._losses)
         starting = bounds.starting_offsets()
         positions = {}
         for each in partitions:

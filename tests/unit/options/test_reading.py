@@ -27,6 +27,7 @@ from kafka_sink.options.bounds import (
     SUBSCRIBED,
     TIMESTAMP,
     TIMESTAMPS,
+    AtGroup,
     AtOffset,
     AtOffsets,
     AtTime,
@@ -71,6 +72,7 @@ def test_every_option_that_is_taken_reaches_the_read() -> None:
     obeys would be taken and ignored."""
     reached = {field.name for owner in (ReadConfig, ConsumerConfig, SecurityConfig) for field in fields(owner)}
     bounds = {f"{which}_{what}" for which in ("starting", "ending") for what in ("timestamp", "timestamps", "offsets")}
+    bounds |= {"starting_group", "starting_group_strategy"}
     taken = {option.field for option in READING.options if option.field is not None}
     assert taken - reached == bounds
 
@@ -241,6 +243,48 @@ def test_a_later_look_at_a_batch_has_the_instants_of_its_plan() -> None:
     assert (made.again(100_000).starting, made.again(100_000).ending) == (AtTime(40_000), AtTime(99_000))
     # Where the last offsets began, only the plan knows.
     assert config(startingOffsets="latest-5").again(100_000).starting == AtOffset(EARLIEST)
+
+
+@pytest.mark.parametrize(("strategy", "offset"), [
+    ({}, None), ({"startingGroupStrategy": "error"}, None), ({"startingGroupStrategy": "Earliest"}, EARLIEST),
+    ({"startingGroupStrategy": "latest"}, LATEST),
+])  # fmt: skip
+def test_a_read_begins_at_a_group(strategy: dict[str, str], offset: int | None) -> None:
+    for made in (config(startingGroup="g", **strategy), stream_config(startingGroup="g", **strategy)):
+        assert made.starting == AtGroup("g", offset)
+    assert config(startingGroup="g").again(0).starting == AtOffset(EARLIEST)
+
+
+@each("name", ["startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"])
+def test_a_group_and_another_start_are_refused_with_both_names(name: str) -> None:
+    value = {"startingOffsets": "earliest", "startingTimestamp": "5"}.get(name, '{"t": {"0": 5}}')
+    for make in (config, stream_config):
+        with pytest.raises(InvalidOption, match=rf"'startingGroup' is 'g'; expected no value beside {name}: "):
+            make(startingGroup="g", **{name: value})
+
+
+def test_a_strategy_without_a_group_is_refused() -> None:
+    with pytest.raises(InvalidOption, match=r"'startingGroupStrategy'.*no value without startingGroup"):
+        config(startingGroupStrategy="earliest", startingTimestamp="5")
+    with pytest.raises(InvalidOption, match="one of: error, earliest, latest"):
+        config(startingGroup="g", startingGroupStrategy="none")
+
+
+@given(st.text(min_size=1, max_size=30))
+def test_any_name_is_one_of_a_group_and_no_character_of_it_is_lost(name: str) -> None:
+    try:
+        assert config(startingGroup=name).starting == AtGroup(name, None)
+    except InvalidOption:
+        with pytest.raises(UnicodeEncodeError):
+            name.encode()
+
+
+def test_a_name_that_no_request_can_carry_is_none_of_a_group() -> None:
+    assert config(startingGroup="\u00e9" * 16_383, groupId="g" * 32_767).group_id is not None
+    for name in ("", "\u00e9" * 16_384):
+        for option in ("startingGroup", "groupId"):
+            with pytest.raises(InvalidOption, match=f"'{option}'"):
+                config(**{option: name})
 
 
 def test_exactly_one_option_says_what_to_read() -> None:

@@ -29,6 +29,7 @@ from kafka_sink.kafka.protocol.apis.groups import (
     DeleteGroupsRequest,
     DescribeGroupRequest,
     FindCoordinatorRequest,
+    GroupOffsetsRequest,
     OffsetCommitRequest,
     OffsetFetchRequest,
     ProgressCommitRequest,
@@ -229,6 +230,7 @@ EXCHANGES: tuple[Exchange, ...] = (
         _groups("1|q|f", 0, 0), _groups("1|q|", 88, 0), _groups(None, 0, 16)),
     _exchange(
         OffsetFetchRequest(("s.0",), "state", 0), _group("1|q|f", 0, 0), _group("1|q|", 88, 0), _group(None, 0, 16)),
+    _exchange(GroupOffsetsRequest("g", PARTITIONS), *_by_topic(*_BY_PARTITION), {"topics": [], "error_code": 16}),
     _exchange(
         DeleteGroupsRequest(("s.0", "s.1")),
         {"results": [{"group_id": "s.0", "error_code": 0}, {"group_id": "s.1", "error_code": 69}]}),

@@ -1,4 +1,4 @@
-"""Coordinators, consumer groups, and their offsets. The groups have no members."""
+"""Coordinators, consumer groups, and their offsets. Those that are written to have no members."""
 
 from __future__ import annotations
 
@@ -269,6 +269,77 @@ class OffsetFetchResponse:
     groups: tuple[GroupOffset, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class GroupOffsetsRequest(Request):
+    """The stable offsets of many partitions in one group: those that an open transaction is about to replace are
+    UNSTABLE_OFFSET_COMMIT until it ends (KIP-447). The group need not exist."""
+
+    api = OffsetFetchRequest.api
+
+    group_id: str
+    partitions: tuple[TopicPartition, ...]
+
+    def versions(self) -> Versions:
+        # Later ones only add that several groups are asked for.
+        return REQUIRES_STABLE, REQUIRES_STABLE
+
+    def to_kio(self, kio: Any, version: int) -> Any:
+        topics = tuple(
+            kio.OffsetFetchRequestTopic(name=topic, partition_indexes=partitions)
+            for topic, partitions in by_topic(self.partitions).items()
+        )
+        return kio.OffsetFetchRequest(group_id=self.group_id, topics=topics, require_stable=True)
+
+    def response(self, message: Message) -> GroupOffsetsResponse:
+        return GroupOffsetsResponse(
+            throttle_time_ms=message["throttle_time"],
+            error_code=message["error_code"],
+            offsets=tuple(
+                CommittedOffset(
+                    topic["name"],
+                    partition["partition_index"],
+                    partition["error_code"],
+                    partition["committed_offset"],
+                    partition["committed_leader_epoch"],
+                )
+                for topic in message["topics"]
+                for partition in topic["partitions"]
+            ),
+        )
+
+    def check(self, response: GroupOffsetsResponse) -> None:
+        """Raise ProtocolError unless a group without an error has each partition once, with an offset or none."""
+        if response.error_code == ErrorCode.NONE:
+            check_partitions("OffsetFetch", self.partitions, response.offsets)
+        for each in response.offsets:
+            check_number("OffsetFetch", "offset", each.offset)
+            check_number("OffsetFetch", "leader epoch", each.leader_epoch)
+
+    def most(self) -> Mapping[str, int]:
+        return each_asked(len(self.partitions), "topics", "partitions")
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """`offset` is -1 if the group has none. `leader_epoch`: of the last record before it, -1 if the group does not say
+    so."""
+
+    topic: str
+    partition: int
+    error_code: int
+    offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsetsResponse:
+    """`error_code`: of the whole group. Then there may be no offsets."""
+
+    throttle_time_ms: int
+    error_code: int
+    offsets: tuple[CommittedOffset, ...]
+
+
 # --- DescribeGroups ---------------------------------------------------------------------------------------------------
 
 # `group.max.size` has no limit by default. An answer of 16 MiB has room for 100,000 members with 160 bytes each.
@@ -277,7 +348,8 @@ _MOST_MEMBERS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class DescribeGroupRequest(Request):
-    """Asks for the operations that are allowed on a group (KIP-430). Sent to its coordinator; it need not exist."""
+    """Asks for the operations that are allowed on a group (KIP-430), and for its state. Sent to its coordinator. The
+    group need not exist."""
 
     # Version 3 is the first that reports operations. From 6 on (KIP-1043) a group that does not exist is an error.
     api = Api("DescribeGroups", 15, 3, 5)
@@ -300,9 +372,13 @@ class DescribeGroupRequest(Request):
 
 @dataclass(frozen=True, slots=True)
 class DescribeGroupResponse:
+    """`group_state`: as Kafka names it, `Dead` for a group that does not exist, or that has another protocol than the
+    classic one (KIP-848)."""
+
     throttle_time_ms: int
     error_code: int
     authorized_operations: int
+    group_state: str = ""
 
 
 # --- DeleteGroups -----------------------------------------------------------------------------------------------------

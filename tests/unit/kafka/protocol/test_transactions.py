@@ -31,6 +31,9 @@ PROGRESS = apis.ProgressCommitRequest(
 )
 FETCH = apis.OffsetFetchRequest(("s.0", "s.1"), "state", 0)
 FETCH_BOTH = apis.OffsetFetchRequest(("s.0",), "state", 0, beside=1)
+OF_GROUP = apis.GroupOffsetsRequest(
+    "my consumer", tuple(TopicPartition(*each) for each in (("orders", 2), ("zoë", 0), ("orders", 0)))
+)
 DELETE = apis.DeleteGroupsRequest(("s.0", "s.1"))
 DESCRIBE = apis.DescribeTransactionsRequest(("s.0", "s.1"))
 LIST = apis.ListTransactionsRequest(transactional_id_prefix="s.")
@@ -104,6 +107,8 @@ SET = [{"name": name, "value": value} for name, value in CREATE_SET.settings]
     (FETCH, (8, 9), {"groups": [{"group_id": key, "topics": OF_STATE} for key in ("s.0", "s.1")]}),
     (FETCH_ONE, (7,), {"group_id": "s.0", "topics": OF_STATE}),
     (FETCH_BOTH, (9,), {"groups": [{"topics": [{"name": "state", "partition_indexes": [0, 1]}]}]}),
+    (OF_GROUP, (7,), {"group_id": "my consumer", "require_stable": True}
+     | {"topics": [{"name": "orders", "partition_indexes": [2, 0]}, {"name": "zoë", "partition_indexes": [0]}]}),
     (DELETE, range(3), {"groups_names": ["s.0", "s.1"]}),
     (DESCRIBE, (0,), {"transactional_ids": ["s.0", "s.1"]}),
     (ONGOING, (0, 1, 2), {"producer_id_filters": [BIG], "state_filters": ["Ongoing"]}),
@@ -146,6 +151,8 @@ def test_another_client_reads_what_is_sent(request_: Request, versions: Any, exp
     (FETCH, (1, 7), None),
     (FETCH_ONE, (1, 7), 7),
     (FETCH_ONE, (1, 6), None),  # before KIP-447
+    (OF_GROUP, (1, 10), 7),
+    (OF_GROUP, (1, 6), None),  # before KIP-447
     (FIND, (0, 3), None),
     (FIND_ONE, (0, 3), 3),
     (CREATE, (0, 3), None),  # before KIP-464
@@ -226,6 +233,12 @@ def of_one(name: str, part: Mapping[str, Any], key: str, since: int) -> Callable
     return lambda version: {name: [part]} if version >= since else alone
 
 
+def offset_of(topic: str, partition: int, offset: int, epoch: int, code: int = 0) -> dict[str, Any]:
+    numbers = {"committed_offset": offset, "committed_leader_epoch": epoch, "metadata": "", "error_code": code}
+    return {"name": topic, "partitions": [numbers | {"partition_index": partition}]}
+
+
+GROUP_OFFSETS = [offset_of("zoë", 0, -1, -1), offset_of("orders", 0, BIG, 3), offset_of("orders", 2, 5, -1, code=88)]
 ALL_ADDED = [("orders", 2, 0), ("clicks", 0, 0), ("orders", 0, 0)]
 OTHERWISE = [("clicks", 0, 55), ("orders", 0, 51), ("orders", 2, 6)]
 PROGRESS_CODES = [("zoë", 0, 3), ("orders", 0, 0), ("orders", 2, 29)]
@@ -235,7 +248,13 @@ DENIED = configured("clicks", {}, 29, kind=2)
 PRODUCERS_OF_ORDERS = [producers("orders", 2), producers("orders", 0, code=6)]
 NO_PRODUCERS = (("orders", 2, 0, None, ()), ("orders", 0, 6, "why", ()))
 TOLD_OF = ("Ongoing", 60_000)
-CHECKED = {"group_id": "orders.check", "error_code": 0, "authorized_operations": {3}, "members": []}
+CHECKED = {
+    "group_id": "orders.check",
+    "error_code": 0,
+    "authorized_operations": {3},
+    "members": [],
+    "group_state": "Stable",
+}
 
 
 # The request, the fields of the answer in all its versions, and the values of what we make of it.
@@ -266,6 +285,8 @@ CHECKED = {"group_id": "orders.check", "error_code": 0, "authorized_operations":
     (replace(FETCH, group_ids=("a", "b", "c")),
      {"groups": [group("c", of_group(code=88)), group("a", of_group(metadata=None)), group("b", code=16)]},
      (9, (("c", 88, BIG, "m", ""), ("a", 0, BIG, "", ""), ("b", 16, -1, "", "")))),
+    (OF_GROUP, {"topics": GROUP_OFFSETS, "error_code": 0},
+     (9, 0, (("zoë", 0, 0, -1, -1), ("orders", 0, 0, BIG, 3), ("orders", 2, 88, 5, -1)))),
     (DELETE, {"results": [{"group_id": "s.1", "error_code": 69}, {"group_id": "s.0", "error_code": 0}]},
      (9, (("s.1", 69), ("s.0", 0)))),
     (
@@ -300,7 +321,7 @@ CHECKED = {"group_id": "orders.check", "error_code": 0, "authorized_operations":
         )
     ),
     (TOPIC_CONFIGS, {"results": [DENIED, TOLD]}, (9, (("clicks", 29, {}), ("orders", 0, {SETTINGS[0]: "2"})))),
-    (GROUP, {"groups": [CHECKED]}, (9, 0, 8)),
+    (GROUP, {"groups": [CHECKED]}, (9, 0, 8, "Stable")),
 ], ids=name_of)  # fmt: skip
 def test_an_answer_of_another_client_is_understood(request_: Request, fields: Any, said: tuple[Any, ...]) -> None:
     by_version = fields if callable(fields) else lambda version: fields
@@ -327,6 +348,11 @@ def test_an_answer_of_another_client_is_understood(request_: Request, fields: An
     (DESCRIBE, 0, {"transaction_states": [state("s.0"), state("s.1"), state("s.1")]}, "answered twice: 's.1'"),
     (OFFSET, 5, {"topics": committed([("state", 1, 0)])}, "missing: state-0; .*: state-1"),
     (MARKERS, 1, {"markers": [marked(ALL_ADDED, producer_id=5)]}, f"missing: {BIG}; .*: 5"),
+    (OF_GROUP, 7, {"topics": GROUP_OFFSETS[:2], "error_code": 0}, "missing: orders-2"),
+    (OF_GROUP, 7, {"topics": GROUP_OFFSETS + GROUP_OFFSETS[:1], "error_code": 0}, "answered twice: zoë-0"),
+    (OF_GROUP, 7, {"topics": [offset_of("zoë", 0, -2, -1), *GROUP_OFFSETS[1:]], "error_code": 0}, "with offset -2"),
+    (OF_GROUP, 7, {"topics": [offset_of("zoë", 0, 1, -2), *GROUP_OFFSETS[1:]], "error_code": 0}, "leader epoch -2"),
+    (OF_GROUP, 7, {"topics": GROUP_OFFSETS[:1] * 1_000, "error_code": 0}, "elements where at most"),
     (GROUP, 5, {"groups": []}, "another group"),
     *(
         (FIND, 6, {"coordinators": [found("s.0"), found("s.1", **broker)]}, "impossible broker")

@@ -32,7 +32,8 @@ TOO_LARGE = Batch(rows=[(0, row(b"large", None, 0, (b"1", b""), (b"2", b"")))])
 # The advice is about brokers, ACLs, a transaction or a group, and a second run of the same read has all rows. What
 # PlanReused advises is run with real Spark (integration/test_read_again.py).
 NO_ROWS = {
-    errors.ReadStalled, errors.FetchRefused, errors.GroupCommitFailed, errors.PlanReused, errors.PlanNotNoted,
+    errors.ReadStalled, errors.FetchRefused, errors.GroupCommitFailed, errors.GroupNotReadable, errors.PlanReused,
+    errors.PlanNotNoted,
 }  # fmt: skip
 
 
@@ -109,6 +110,9 @@ class World:
         records = memoryview(b"".join(map(bytes, behind)))
         return FetchResponse(0, 0, log.latest, log.latest, log.earliest, records=records)
 
+    def commit(self, group: str, *offsets: tuple[TopicPartition, int]) -> None:
+        self.kafka.committed[group] = {partition: (offset, -1) for partition, offset in offsets}
+
     # --- what a user does ---------------------------------------------------------------------------------------------
 
     def batch(self, **options: str) -> None:
@@ -128,7 +132,8 @@ class World:
 
 def _given(options: Mapping[str, str]) -> dict[str, str]:
     named = {} if {"subscribe", "assign"} & options.keys() else {"subscribe": "a,b"}
-    return {"startingOffsets": "earliest", **named, **options}
+    start = {} if "startingGroup" in options else {"startingOffsets": "earliest"}
+    return {**start, **named, **options}
 
 
 class Query:
@@ -413,6 +418,16 @@ BATCHES: dict[str, Case] = {
         errors.NoRecordSince, SINCE, ("startingOffsetsByTimestampStrategy=latest", "leaves out"),
         SINCE | {"startingOffsetsByTimestampStrategy": "latest"}, rows(("old", B, 0, 10)),
         lambda world: vars(world.logs[B]).update(times=dict.fromkeys(range(10), 2_000))),
+    "a group that is misspelt": batch(
+        errors.NoCommittedOffset, {"startingGroup": "G", "startingGroupStrategy": "latest"}, "Correct startingGroup",
+        {"startingGroup": "g"}, OLD, lambda world: world.commit("g", (A, 0), (B, 0))),
+    "a partition that a group has not read": batch(
+        errors.NoCommittedOffset, {"startingGroup": "g"}, ("startingGroupStrategy", "earliest reads all"),
+        {"startingGroup": "g", "startingGroupStrategy": "earliest"}, rows(("old", A, 4, 10), ("old", B, 0, 10)),
+        lambda world: world.commit("g", (A, 4))),
+    "a committed offset behind the end": batch(
+        errors.CommittedOffsetGone, {"startingGroup": "g"}, ("failOnDataLoss=false", "begins at offset 10", "is lost"),
+        {"startingGroup": "g"} | LENIENT, rows(("old", B, 4, 10)), lambda world: world.commit("g", (A, 12), (B, 4))),
     "a topic that is misspelt": batch(
         errors.TopicToReadMissing, {"subscribe": "a,c"}, "Correct subscribe", {"subscribe": "a,b"}, OLD),
     "a partition that is not there": batch(

@@ -1,9 +1,11 @@
-"""Where a read begins: at a time that people write, and at the last offsets."""
+"""Where a read begins: at a time that people write, at the last offsets, and where a consumer group is."""
 
 from mutants.mutant import Mutant
 
 _STARTS = "tests/unit/spark/reading/test_starts.py::"
 _INSTANTS = "tests/unit/options/test_instants.py::"
+_GROUP_STARTS = "tests/unit/spark/reading/test_group_starts.py::"
+_OPTIONS = "tests/unit/options/test_reading.py::"
 _ONE_START = "a start that moves is found once, and recorded"
 _SILENCE = "nothing is left out in silence"
 
@@ -44,4 +46,40 @@ STARTS: tuple[Mutant, ...] = (
     Mutant("starts: the log does not tell which instant a time before now is", "a time is told as an instant",
            "tell_instants(self._config)", "pass",
            f"{_STARTS}test_the_log_tells_once_which_instant_a_time_is", within="StreamPlan"),
+    Mutant("starts: a group that is misspelt begins at the strategy", "a group that does not exist is told",
+           "start.strategy is None or len($MISSING) == count", "start.strategy is None",
+           f"{_GROUP_STARTS}test_a_group_that_is_misspelt_never_begins_at_the_strategy"),
+    Mutant("starts: a partition without a committed offset begins somewhere in silence", _SILENCE,
+           "log.warning($LINE, $GROUP, $NAMED(missing), $NAME)", "pass",
+           f"{_GROUP_STARTS}test_a_partition_without_a_committed_offset_follows_the_strategy_and_is_told",
+           within="_without"),
+    Mutant("starts: a group and another start are both taken", "of two starts one would be ignored in silence",
+           "raise InvalidOption(option=$GROUP, value=group_id, expected=$EXPECTED)", "pass",
+           f"{_OPTIONS}test_a_group_and_another_start_are_refused_with_both_names", within="_group"),
+    Mutant("starts: a name of a group loses its spaces", "a group is asked for by the name that it has",
+           "replace(_GROUP_ID, keeps_spaces=True)", "_GROUP_ID",
+           f"{_OPTIONS}test_any_name_is_one_of_a_group_and_no_character_of_it_is_lost"),
+    Mutant("starts: a committed offset at which the log does not go on is read from", "KIP-320, and failOnDataLoss",
+           "losses.take(CommittedOffsetGone($$$FACTS))", "pass",
+           f"{_GROUP_STARTS}test_a_committed_offset_at_which_the_log_does_not_go_on"),
+    Mutant("starts: the leader epoch of a committed offset is not looked at", "KIP-320: a log that was truncated",
+           "with_newer_leaders($$$LOGS)", "()",
+           f"{_GROUP_STARTS}test_a_committed_offset_at_which_the_log_does_not_go_on", within="_breaks"),
+    Mutant("starts: one answer of a leader that lags breaks a log", "a broker may lag",
+           "doubted_since_ms is not None and sent_ms - doubted_since_ms >= ABSENT_PATIENCE_MS", "True",
+           f"{_GROUP_STARTS}test_a_leader_that_lags_is_asked_again"),
+    Mutant("starts: an offset behind an open transaction is taken for one that is gone",
+           "the last stable offset is not the end of a log", "IsolationLevel.READ_UNCOMMITTED",
+           "IsolationLevel.READ_COMMITTED", f"{_GROUP_STARTS}test_an_offset_behind_an_open_transaction_is_there",
+           within="_breaks"),
+    Mutant("starts: an offset that a transaction is about to replace is taken", "KIP-447: no record twice",
+           "return (code, *$CODES)", "return (code,)",
+           f"{_GROUP_STARTS}test_offsets_that_are_not_certain_are_asked_for_again", within="_error_codes"),
+    Mutant("starts: an answer about other partitions is taken for offsets of the group", "a peer may answer anything",
+           'check_partitions("OffsetFetch", $$$PARTITIONS)', "pass",
+           "tests/unit/kafka/protocol/test_transactions.py::test_a_refused_answer_says_what_is_wrong_with_it",
+           within="GroupOffsetsRequest"),
+    Mutant("starts: consumers that still read the same records are not told", "no record is doubled in silence",
+           "if $COMMITTED.has_members:\n    $$$WARN", "pass",
+           f"{_GROUP_STARTS}test_a_group_with_members_is_told"),
 )  # fmt: skip
