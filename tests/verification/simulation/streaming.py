@@ -47,7 +47,7 @@ from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.net.transport import Event
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.reader import Reader
-from kafka_sink.options.bounds import LATEST, AtOffset
+from kafka_sink.options.bounds import LATEST, AtOffset, moves
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config
 from kafka_sink.spark.reading import stream_logs, stream_plan
@@ -122,8 +122,9 @@ class StreamingWorld(ReadWorld):
     faults_apart_ms = (10, 50, 100, 500)
     share_of_network = 0.1
 
-    # Of the seeds: those in which a task reads all partitions at once.
+    # Of the seeds: those in which a task reads all partitions at once, and those whose start moves.
     share_of_packed = 0.3
+    share_of_moving = 0.15
 
     def __init__(self, seed: int, trace: Trace | None = None) -> None:
         super().__init__(seed, "stream", trace, partitions=2)
@@ -133,6 +134,8 @@ class StreamingWorld(ReadWorld):
         is_packed = random.Random(f"{seed}/streaming/packed").random() < self.share_of_packed
         if is_packed and "minPartitions" not in given:
             given = {**given, "maxPartitions": "1"}
+        if random.Random(f"{seed}/streaming/moves").random() < self.share_of_moving:
+            given = {**given, "startingOffsets": "latest-7"}
         self._config = read_config(given_options(given, table=READING), is_stream=True)
         self._isolation_level = self._config.consumer.isolation_level
         self._is_limited = self._config.max_offsets_per_trigger is not None
@@ -341,8 +344,8 @@ class StreamingWorld(ReadWorld):
             rows += self._task(reader, task, losses)
         if start is None:
             # Without the checkpoint of a first micro-batch, the earliest offset is where it is by now.
-            begins_at_latest = self._config.starting == AtOffset(LATEST)
-            first = self._began if begins_at_latest else begins
+            is_recorded = self._config.starting == AtOffset(LATEST) or moves(self._config.starting)
+            first = self._began if is_recorded else begins
             for each, stop in end.items():
                 known = plan._logs.known.get(each)
                 if known is not None and each in first:

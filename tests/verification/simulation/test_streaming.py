@@ -190,6 +190,12 @@ class FromLatest(Harsh):
         return {**super()._options(), "startingOffsets": "latest"}
 
 
+class FromLastOffsets(Harsh):
+    """Begins before the end, so its first micro-batch would have rows."""
+
+    share_of_moving = 1
+
+
 class OfCommitted(Harsh):
     def _options(self) -> dict[str, str]:
         return {**super()._options(), "kafka.isolation.level": "read_committed"}
@@ -206,6 +212,7 @@ class OfCommitted(Harsh):
         (losses_untold, Harsh, 0),
         pytest.param(tasks_read_what_replaced_their_records, Harsh, 70, marks=pytest.mark.long),
         pytest.param(the_beginning_is_not_recorded, FromLatest, 0, marks=pytest.mark.long),
+        pytest.param(the_beginning_is_not_recorded, FromLastOffsets, 0, marks=pytest.mark.long),
         pytest.param(what_is_behind_the_last_stable_offset_is_lost, OfCommitted, 0, marks=pytest.mark.long),
     ],
 )
