@@ -64,6 +64,22 @@ def duration_ms(text: str) -> int:
     return int(found[1]) * _UNITS_MS[found[2]]
 
 
+_UNITS_BYTES = {"b": 1, "": 1} | {
+    unit + byte: 1 << 10 * power for power, unit in enumerate("kmgtp", start=1) for byte in ("", "b")
+}
+
+
+def byte_count(text: str) -> int:
+    """Source: org.apache.spark.network.util.JavaUtils.byteStringAs."""
+    found = re.fullmatch("([0-9]{1,19})([a-z]*)", text.lower())
+    if found is None or found[2] not in _UNITS_BYTES:
+        raise ValueError
+    count = int(found[1]) * _UNITS_BYTES[found[2]]
+    if not 1 <= count <= INT64_MAX:
+        raise ValueError
+    return count
+
+
 def gzip_level(text: str) -> int:
     # Kafka uses -1 for zlib's default. It does not allow zlib's level 0, which stores without compression.
     if not re.fullmatch("-1|[1-9]", text):
@@ -156,6 +172,7 @@ PASSWORD = Kind("any text", str, keeps_spaces=True)
 MILLISECONDS = integer(1)
 MILLISECONDS_OR_NONE = integer(0)
 DURATION = Kind("a time with a unit, like 30s, 15m or 1h; without a unit, milliseconds", duration_ms)
+BYTES = Kind("a number of bytes, at least 1, with or without a unit: 500m, 10g", byte_count)
 SOCKET_BUFFER = integer(-1)
 TOPIC = Kind("a topic name: 1 to 249 letters, digits, '.', '_' or '-', and not '.' or '..'", checked(is_topic_name))
 PREFIX = Kind("1 to 200 letters, digits, '.', '_' or '-'", checked(is_prefix))

@@ -137,8 +137,13 @@ SECTIONS: tuple[Section, ...] = (
                "minPartitions, and not beside maxRecordsPerPartition"),
     )),
     Section("How much a micro-batch reads", _PACE, (
+        Option("maxBytesPerTrigger", "max_bytes_per_trigger", kinds.BYTES, None,
+               "about how many bytes of record batches, compressed as brokers have them, a micro-batch has; at least "
+               "one batch"),
         Option("maxOffsetsPerTrigger", "max_offsets_per_trigger", kinds.integer(1, INT64_MAX), None,
                "about how many offsets a micro-batch has, divided in proportion to what each partition has"),
+        Option("maxOffsetsPerPartitionPerTrigger", "max_offsets_per_partition", kinds.integer(1, INT64_MAX), None,
+               "most offsets of one partition of Kafka in a micro-batch"),
         Option("minOffsetsPerTrigger", "min_offsets_per_trigger", kinds.integer(1, INT64_MAX), None,
                "how many new offsets a micro-batch waits for; trigger(availableNow=True) does not wait"),
         Option("maxTriggerDelay", "max_trigger_delay_ms", kinds.DURATION, 15 * 60 * 1000,
@@ -249,7 +254,9 @@ class ReadConfig(Discreet):
     min_partitions: int | None
     max_records_per_partition: int | None
     max_partitions: int | None
+    max_bytes_per_trigger: int | None
     max_offsets_per_trigger: int | None
+    max_offsets_per_partition: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
     group_id: str | None
@@ -269,6 +276,12 @@ class ReadConfig(Discreet):
         where the plan begins, so only what the plan did not have, and where the logs begin, is looked for."""
         later = self.at(planned_ms)
         return replace(later, starting=AtOffset(EARLIEST)) if moves(later.starting) else later
+
+    @property
+    def limits_micro_batches(self) -> bool:
+        """Whether a micro-batch may read less than all that is there."""
+        limits = self.max_bytes_per_trigger, self.max_offsets_per_trigger, self.max_offsets_per_partition
+        return any(limit is not None for limit in limits)
 
 
 _OPTION_OF = {option.field: option for option in READING.options if option.field is not None}

@@ -476,10 +476,10 @@ _OF_READS_ONLY = (
     "subscribePattern", "assign", "failOnDataLoss", "startingOffsets", "startingTimestamp",
     "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "startingGroup", "startingGroupStrategy",
     "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "reuseOffsets", "minPartitions",
-    "maxRecordsPerPartition", "maxPartitions",
-    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "groupId", "maxDecompressedBatchBytes",
-    "maxHeadersPerBatch", "kafkaConsumer.pollTimeoutMs", "groupIdPrefix", "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
+    "maxRecordsPerPartition", "maxPartitions", "maxBytesPerTrigger", "maxOffsetsPerTrigger",
+    "maxOffsetsPerPartitionPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "groupId",
+    "maxDecompressedBatchBytes", "maxHeadersPerBatch", "kafkaConsumer.pollTimeoutMs", "groupIdPrefix",
+    "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
 )  # fmt: skip
 OF_READS: Mapping[str, str] = {
     "subscribe": "use topic: 'subscribe' is an option of reads. A view that is made with topic and with its columns, "

@@ -103,6 +103,30 @@ def test_a_limit_makes_the_same_micro_batches(
 
 
 @pytest.mark.long
+def test_micro_batches_have_about_as_many_bytes_as_they_may(
+    spark: SparkSession, broker: LocalKafka, tmp_path: Path
+) -> None:
+    """Records of 100 bytes, and behind them of 10,000; and a partition with little."""
+    name, of = new_topic(broker, 2), producer(broker)
+    for partition, count, size in ((0, 20_000, 100), (0, 1_000, 10_000), (1, 300, 1_000)):
+        for _ in range(count):
+            of.produce(name, os.urandom(size), partition=partition)
+        assert of.flush(DEADLINE_S) == 0
+    options = {"subscribe": name, "startingOffsets": "earliest"}
+    read = read_now(stream(spark, PYKAFKA, broker, **options, maxBytesPerTrigger="2m"), tmp_path / "bytes")
+    expected = Counter([(0, n) for n in range(21_000)] + [(1, n) for n in range(300)])
+    assert Counter(places(read.rows)) == expected
+    sizes = [sum(len(row.value) for row in rows) for rows in read.batches.values()]
+    # 12.3 MB in all.
+    assert max(sizes) <= 4 * 2**20
+    assert 4 <= len(sizes) <= 15
+    cap = {"maxOffsetsPerPartitionPerTrigger": "8000"}
+    read = read_now(stream(spark, PYKAFKA, broker, **options, **cap), tmp_path / "offsets")
+    assert Counter(places(read.rows)) == expected
+    assert [len(rows) for rows in read.batches.values()] == [8_300, 8_000, 5_000]
+
+
+@pytest.mark.long
 def test_a_stream_waits_for_the_least_or_the_time(both: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
     name = written(broker, 5)
     options = {"subscribe": name, "startingOffsets": "earliest", "minOffsetsPerTrigger": "10"}

@@ -151,7 +151,7 @@ class Stream:
         self.config = asked(options, is_stream=True)
         self.told: list[ReadError] = []
         self.plan = StreamPlan(self.config, tell or self.told.append)
-        self.is_limited = not options.keys().isdisjoint({"maxOffsetsPerTrigger", "minOffsetsPerTrigger"})
+        self.is_limited = self.config.limits_micro_batches or self.config.min_offsets_per_trigger is not None
         self._once: Any = once(AdminClient, self.config.consumer)
         self._client = self._once.__enter__()
 

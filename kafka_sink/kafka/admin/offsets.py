@@ -1,4 +1,5 @@
-"""Finds offsets of partitions by time, where partitions and leader epochs end, and the batch at an offset.
+"""Finds offsets of partitions by time, where partitions and leader epochs end, the batch at an offset, and what the
+batches there weigh.
 
 A stream asks for log ends before each micro-batch (`log_ends`).
 """
@@ -6,9 +7,9 @@ A stream asks for log ends before each micro-batch (`log_ends`).
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from kafka_sink.errors import FetchRefused, TopicAuthorizationFailed, TopicToReadMissing
 from kafka_sink.kafka.admin.calls import Call, Partitions, by_leader, leaders_of, of_partitions
@@ -16,7 +17,7 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.consumer.fetch_policy import Action, on_read_error
 from kafka_sink.kafka.metadata import NO_LEADER
-from kafka_sink.kafka.protocol.api import Request, Response
+from kafka_sink.kafka.protocol.api import Response
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
 from kafka_sink.kafka.protocol.apis.offsets import (
@@ -30,7 +31,7 @@ from kafka_sink.kafka.protocol.apis.offsets import (
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.records.record_batch import HEADER_BYTES, MAGIC
+from kafka_sink.records.record_batch import HEADER_BYTES, MAGIC, headers
 
 
 def list_offsets_request(
@@ -88,6 +89,7 @@ def is_final(code: int) -> bool:
 # --- of a stream ------------------------------------------------------------------------------------------------------
 
 Topics = Mapping[str, TopicMetadata]
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +156,12 @@ def epoch_ends(
     if epochs and not client.caller.takes(OffsetForLeaderEpochRequest("", 0, -1, -1), deadline_ms):
         return dict.fromkeys(epochs)
 
-    def request_of(each: TopicPartition) -> OffsetForLeaderEpochRequest:
-        return OffsetForLeaderEpochRequest(*each, logs.ends[each].leader_epoch, epochs[each])
-
+    requests = {
+        each: OffsetForLeaderEpochRequest(*each, logs.ends[each].leader_epoch, epoch) for each, epoch in epochs.items()
+    }
     return {
         each: answer
-        for each, answer in _ask_once(client, logs, epochs, request_of, deadline_ms).items()
+        for each, answer in _ask_once(client, logs, requests, deadline_ms).items()
         if isinstance(answer, OffsetForLeaderEpochResponse) and answer.error_code == ErrorCode.NONE
     }
 
@@ -167,13 +169,16 @@ def epoch_ends(
 def _ask_once(
     client: AdminClient,
     logs: Logs,
-    partitions: Iterable[TopicPartition],
-    request_of: Callable[[TopicPartition], Request],
+    requests: Mapping[K, OffsetForLeaderEpochRequest] | Mapping[K, FetchRequest],
     deadline_ms: int,
-) -> dict[TopicPartition, Response | None]:
-    """Send a request for each partition that has a leader. Return the answers, None where the leader is down."""
+) -> dict[K, Response | None]:
+    """Send the requests about partitions that have a leader. Return the answers, None where the leader is down."""
     leaders = leaders_of(logs.topics.values())
-    calls = {each: Call(leaders[each], request_of(each)) for each in partitions if leaders.get(each, NO_LEADER) >= 0}
+    calls = {
+        each: Call(leader, request)
+        for each, request in requests.items()
+        if (leader := leaders.get(TopicPartition(request.topic, request.partition), NO_LEADER)) >= 0
+    }
     client.caller.run(tuple(calls.values()), deadline_ms)
     return {each: call.response for each, call in calls.items()}
 
@@ -217,27 +222,29 @@ def stored_batches(
     """Return the first batch that ends at the offset or later, for those partitions whose leader answers at once: to
     see if it is the batch that was there before. Raises BrokersUnreachable."""
 
-    def request_of(each: TopicPartition) -> FetchRequest:
-        return FetchRequest(
-            topic=each.topic,
-            topic_id=logs.topics[each.topic].topic_id,
-            partition=each.partition,
-            offset=offsets[each],
-            leader_epoch=logs.ends[each].leader_epoch,
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,
-            # The first batch comes whole (KIP-74).
-            max_bytes=1,
-            min_bytes=1,
-            max_wait_ms=0,
-        )
-
-    answers = _ask_once(client, logs, offsets, request_of, client.caller.deadline_ms())
+    # The first batch comes whole (KIP-74).
+    requests = {each: _fetch(logs, each, offset, max_bytes=1) for each, offset in offsets.items()}
+    answers = _ask_once(client, logs, requests, client.caller.deadline_ms())
     return {
         each: batch
         for each, answer in answers.items()
         if isinstance(answer, FetchResponse) and answer.error_code == ErrorCode.NONE
         if (batch := _stored_batch(answer.records)) is not None
     }
+
+
+def _fetch(logs: Logs, partition: TopicPartition, offset: int, max_bytes: int) -> FetchRequest:
+    return FetchRequest(
+        topic=partition.topic,
+        topic_id=logs.topics[partition.topic].topic_id,
+        partition=partition.partition,
+        offset=offset,
+        leader_epoch=logs.ends[partition].leader_epoch,
+        isolation_level=IsolationLevel.READ_UNCOMMITTED,
+        max_bytes=max_bytes,
+        min_bytes=1,
+        max_wait_ms=0,
+    )
 
 
 def _stored_batch(records: memoryview) -> StoredBatch | None:
@@ -247,3 +254,62 @@ def _stored_batch(records: memoryview) -> StoredBatch | None:
     crc, attributes, delta, _, max_timestamp, *producer, count = _FIELDS.unpack_from(records, _FIELDS_AT)
     first, second, third = producer
     return StoredBatch(base_offset, base_offset + delta, crc, attributes, max_timestamp, (first, second, third), count)
+
+
+# --- what batches weigh -----------------------------------------------------------------------------------------------
+
+# A partition and an offset.
+Place: TypeAlias = tuple[TopicPartition, int]
+
+# Some batches of the usual batch.size. A batch of this size and every larger one is weighed alone.
+SAMPLE_BYTES = 64 * 1024
+# Answers in memory at once, of which each has one batch of any size.
+_SAMPLES_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Whole batches of a log, as brokers have them: `size_bytes` for the offsets from `first` to before `end`, with
+    those between them that no batch has. `batch_end`: after the first batch. `begins_in_gap`: whether they are this one
+    batch, behind a part of a gap."""
+
+    first: int
+    end: int
+    batch_end: int
+    size_bytes: int
+    begins_in_gap: bool = False
+
+
+def samples(client: AdminClient, logs: Logs, places: Sequence[Place]) -> dict[Place, Sample]:
+    """Return what is there at an offset and behind it: at least one batch, and up to SAMPLE_BYTES. For those offsets
+    whose leader answers at once. Raises BrokersUnreachable."""
+    found = {}
+    for at in range(0, len(places), _SAMPLES_AT_ONCE):
+        some = places[at : at + _SAMPLES_AT_ONCE]
+        requests = {(each, offset): _fetch(logs, each, offset, SAMPLE_BYTES) for each, offset in some}
+        for place, answer in _ask_once(client, logs, requests, client.caller.deadline_ms()).items():
+            if isinstance(answer, FetchResponse) and answer.error_code == ErrorCode.NONE:
+                sample = sample_of(answer.records, place[1])
+                if sample is not None:
+                    found[place] = sample
+    return found
+
+
+def sample_of(records: memoryview, offset: int) -> Sample | None:
+    """Return what the whole batches weigh, the first of which has `offset` or begins behind it. None: there is none."""
+    base = batch_end = size_bytes = 0
+    end = offset
+    for header in headers(records):
+        if size_bytes and not header.is_whole:
+            # Of a batch that is cut off it is known where it begins.
+            end = max(end, header.base_offset)
+        if not header.is_whole or header.next_offset <= end or (size_bytes and header.base_offset < end):
+            break
+        if not size_bytes:
+            base, batch_end = max(header.base_offset, 0), header.next_offset
+        end = header.next_offset
+        size_bytes += header.size
+    if not size_bytes:
+        return None
+    begins_in_gap = end == batch_end and base > offset
+    return Sample(offset if begins_in_gap else base, end, batch_end, size_bytes, begins_in_gap)

@@ -53,6 +53,7 @@ from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.config import ConsumerConfig, IsolationLevel
 from kafka_sink.kafka.consumer.fetch_policy import (
     Action,
+    Appetite,
     Patience,
     PreferredReplica,
     TopicWatch,
@@ -85,12 +86,14 @@ from kafka_sink.records.record_batch import first_offset, outline
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSettings:
     """`fail_on_data_loss`: False leaves out what cannot be read. `reads_replacements`: whether a range of a truncated
-    log includes the records that replace the lost ones. `poll_timeout_ms`: how long a range may wait for a record."""
+    log includes the records that replace the lost ones. `poll_timeout_ms`: how long a range may wait for a record.
+    `begins_small`: whether the caller may want no more than a few rows."""
 
     config: ConsumerConfig
     fail_on_data_loss: bool
     reads_replacements: bool
     poll_timeout_ms: int
+    begins_small: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,8 @@ class Fetcher:
     """Fetches one range. `failure`: the error that ended it. `losses`: what was left out, if that is no failure.
     `token`: of its requests, unless they are for metadata.
 
-    `patience`: of the task, if it reads several ranges; then `take_answers` is used instead of `handle`.
+    `patience`: of the task, if it reads several ranges; then `take_answers` is used instead of `handle`, and `appetite`
+    is that of a range.
     """
 
     def __init__(
@@ -120,6 +124,7 @@ class Fetcher:
         rng: random.Random,
         now_ms: int,
         patience: Patience | None = None,
+        appetite: Appetite | None = None,
     ) -> None:
         self.failure: KafkaSinkError | None = None
         self.losses: list[Loss] = []
@@ -138,6 +143,8 @@ class Fetcher:
         self._not_before_ms = now_ms
         self._tries = 0
         self._patience = Patience(settings.poll_timeout_ms) if patience is None else patience
+        most_bytes = settings.config.fetch_bytes
+        self._appetite = appetite or Appetite(most_bytes, begins_small=settings.begins_small)
         # The leader epoch of the last record of the range, and the newest under which the log reaches the range's end.
         self._end_epoch = range_.leader_epoch if range_.record_epoch == NO_EPOCH else range_.record_epoch
         self._checked_epoch = range_.leader_epoch
@@ -308,7 +315,7 @@ class Fetcher:
             leader_epoch=epoch,
             isolation_level=IsolationLevel.READ_UNCOMMITTED if self._looks_ahead else config.isolation_level,
             # Of one batch: the first one comes whole (KIP-74).
-            max_bytes=1 if self._looks_ahead else config.fetch_bytes,
+            max_bytes=1 if self._looks_ahead else self._appetite.bytes,
             min_bytes=config.fetch_min_bytes,
             max_wait_ms=config.fetch_max_wait_ms,
             rack_id=self._replica.rack(now_ms),
@@ -432,6 +439,7 @@ class Fetcher:
             position, self._end, found.following, response.records, response.aborted_transactions, found.has_records
         )
         self._position = found.following
+        self._appetite.fed()
 
     def _take_nothing(self, response: FetchResponse, epoch: int) -> None:
         readable = response.last_stable_offset if self._is_committed else response.high_watermark

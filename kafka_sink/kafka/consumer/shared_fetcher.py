@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.kafka.config import ConsumerConfig, IsolationLevel
-from kafka_sink.kafka.consumer.fetch_policy import Patience
+from kafka_sink.kafka.consumer.fetch_policy import Appetite, Patience
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet
 from kafka_sink.kafka.consumer.fetcher import Fetcher, FetchSettings, Wait, learn, why_down
 from kafka_sink.kafka.metadata import Metadata
@@ -71,7 +71,11 @@ class SharedFetcher:
         self.losses: list[tuple[FetchRange, Loss]] = []
         self._settings = settings
         self._network = network
-        self._requests = SharedRequests(network, settings.config)
+        most_bytes = settings.config.fetch_bytes
+        appetite = Appetite(most_bytes, begins_small=settings.begins_small)
+        self._requests = SharedRequests(network, settings.config, appetite)
+        # A range may have the whole of an answer.
+        self._of_range = Appetite(most_bytes, begins_small=False)
         self._patience = Patience(settings.poll_timeout_ms)
         self._rng = rng
         lanes: dict[TopicPartition, Lane] = {}
@@ -177,6 +181,7 @@ class SharedFetcher:
                 rng=self._rng,
                 now_ms=now_ms,
                 patience=self._patience,
+                appetite=self._of_range,
             )
             self._requests.ends[range_.topic_partition] = range_.end
             self._open[fetcher.token] = _Reading(range_, fetcher, rest)
@@ -229,8 +234,9 @@ class SharedRequests(NetworkOver):
       batch whole.
     """
 
-    def __init__(self, network: Network, config: ConsumerConfig) -> None:
+    def __init__(self, network: Network, config: ConsumerConfig, appetite: Appetite) -> None:
         super().__init__(network)
+        self._appetite = appetite
         self.ends: dict[TopicPartition, int] = {}
         self._config = config
         self._queues: dict[int, deque[Asked]] = defaultdict(deque)
@@ -281,16 +287,16 @@ class SharedRequests(NetworkOver):
         if self._is_usual(first):
             expected = self._expected_bytes(first)
             while queue and self._is_usual(queue[0].request) and queue[0].request.rack_id == first.rack_id:
-                if expected >= self._config.fetch_bytes:
+                if expected >= self._appetite.bytes:
                     break
                 expected += self._expected_bytes(queue[0].request)
                 chosen.append(queue.popleft())
             waits = not (queue or self._held[node_id])
             max_wait_ms = first.max_wait_ms if waits else 0
-            request = replace(first, max_wait_ms=max_wait_ms)
+            request = replace(first, max_bytes=self._appetite.bytes, max_wait_ms=max_wait_ms)
             if len(chosen) > 1:
                 parts = tuple(each.request for each in chosen)
-                request = SharedFetchRequest(parts, self._config.fetch_bytes, max_wait_ms)
+                request = SharedFetchRequest(parts, self._appetite.bytes, max_wait_ms)
         sent = self._under_way[node_id] = Sent(node_id, chosen)
         self._network.send(node_id, request, now_ms, sent)
 
@@ -339,7 +345,9 @@ class SharedRequests(NetworkOver):
 
     def holds(self, sent: Sent, record_set: RecordSet) -> None:
         """Note that a fetcher has a record set of this answer."""
-        self._held[sent.node_id] += not sent.left
+        if not sent.left:
+            self._held[sent.node_id] += 1
+            self._appetite.fed()
         sent.left += 1
         self._bytes += record_set.records.nbytes
         self._offsets += record_set.next_offset - record_set.offset

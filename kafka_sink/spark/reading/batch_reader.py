@@ -1,7 +1,8 @@
 """The reader of a batch, which Spark makes on the driver and sends to each task.
 
-Spark calls `pushFilters` if it pushes filters down, then `partitions` on the driver, and `read` in a worker for each
-partition. A task that runs again reads the same range. A later action may read newer records (`executions.py`).
+Spark calls `pushFilters` if it pushes filters down, and the like for limits and columns; then `partitions` on the
+driver, and `read` in a worker for each partition. A task that runs again reads the same range. A later action may read
+newer records (`executions.py`).
 
 Source: pyspark/sql/worker/plan_data_source_read.py, data_source_pushdown_filters.py.
 """
@@ -13,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from kafka_sink.errors.failures import of_read, told_to_spark
 from kafka_sink.kafka.clock import wall_clock_ms
@@ -21,47 +23,51 @@ from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.bounds import moves
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.interceptors import Interceptor
+from kafka_sink.spark.reading import pushdown
 from kafka_sink.spark.reading.divide import advise, divide, packed
 from kafka_sink.spark.reading.executions import PlannedTask, blocks_folder, planned_tasks, ranges_of
 from kafka_sink.spark.reading.plan import Wanted, plan, tell_instants
+from kafka_sink.spark.reading.pushdown import Pushed
 from kafka_sink.spark.task import Task
-
-# Spark up to 4.3 keeps the plan of a filtered read for every later query of the same DataFrame: a plan that leaves rows
-# out would leave them out of those too. The Spark that keeps a plan for one query has `pushLimit` (SPARK-58551).
-_IS_PLANNED_FOR_ONE_QUERY = hasattr(DataSourceReader, "pushLimit")
-
-
-class _PushFilters:
-    """The reader's `pushFilters`.
-
-    Spark refuses to read with a reader that has its own `pushFilters` unless the session sets
-    spark.sql.python.filterPushdown.enabled. It looks at `__func__`, and calls the method only with that setting. So
-    this is a callable that has the `__func__` of the method that does nothing.
-    """
-
-    def __init__(self, reader: KafkaBatchReader) -> None:
-        self.__func__ = getattr(DataSourceReader, "pushFilters", None)
-        self._reader = reader
-
-    def __call__(self, filters: list[Any]) -> Iterable[Any]:
-        if _IS_PLANNED_FOR_ONE_QUERY:
-            self._reader.wanted = self._reader.wanted.narrowed(filters)
-        # Spark applies each of them again.
-        return filters
 
 
 class KafkaBatchReader(DataSourceReader):
-    """`wanted`: what filters leave of the read."""
+    """`wanted`: what filters leave of the read. `limit`: how many rows a task reads at most; None: all.
+
+    `pushFilters`, `pushLimit` and `pruneColumns` are attributes: Spark must not find them in the class (`pushdown.py`).
+    """
 
     def __init__(self, config: ReadConfig, columns: tuple[str, ...], interceptors: Sequence[Interceptor] = ()) -> None:
         self._config = config
         self._columns = columns
         self._interceptors = tuple(interceptors)
         self.wanted = Wanted()
+        self.limit: int | None = None
+        pushed = (
+            Pushed("pushFilters", self._push_filters),
+            Pushed("pushLimit", self._push_limit),
+            Pushed("pruneColumns", self._prune_columns),
+        )
+        vars(self).update({each.name: each for each in pushed})
 
-    @property
-    def pushFilters(self) -> _PushFilters:
-        return _PushFilters(self)
+    def _push_filters(self, filters: list[Any]) -> Iterable[Any]:
+        if pushdown.IS_PLANNED_FOR_ONE_QUERY:
+            self.wanted = self.wanted.narrowed(filters)
+        # Spark applies each of them again.
+        return filters
+
+    def _push_limit(self, limit: int) -> bool:
+        if pushdown.IS_PLANNED_FOR_ONE_QUERY:
+            self.limit = limit
+        return pushdown.IS_PLANNED_FOR_ONE_QUERY
+
+    def _prune_columns(self, required: Any) -> StructType:
+        from kafka_sink.spark.reading.reads import whole_schema
+
+        if pushdown.IS_PLANNED_FOR_ONE_QUERY:
+            self._columns = pushdown.needed(self._columns, required)
+        known = whole_schema(include_headers=True)
+        return StructType([known[name] for name in self._columns])
 
     @told_to_spark()
     def partitions(self) -> Sequence[PlannedTask]:
@@ -83,8 +89,9 @@ class KafkaBatchReader(DataSourceReader):
         assert isinstance(partition, PlannedTask)
         from kafka_sink.spark.reading.range_reader import RangeReader
 
-        reader = RangeReader(self._config, self._columns, self._interceptors, reads_replacements=True)
-        yield from reader.rows(self._ranges(partition))
+        reader = RangeReader(self._config, self._columns, self._interceptors, is_batch=True)
+        rows = reader.rows(self._ranges(partition))
+        yield from rows if self.limit is None else pushdown.first_rows(rows, self.limit)
 
     @told_to_spark()
     def _ranges(self, planned: PlannedTask) -> Sequence[FetchRange]:

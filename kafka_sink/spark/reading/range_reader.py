@@ -30,16 +30,11 @@ log = logging.getLogger("kafka_sink")
 
 
 class RangeReader:
-    """`columns`: the names of those to read. `reads_replacements`: whether a range of a truncated log includes the
-    records that replace the lost ones. In a stream they are for the next micro-batch."""
+    """`columns`: the names of those to read. `is_batch`: a batch reads what replaces the lost records of a truncated
+    log, which in a stream is for the next micro-batch. And Spark may take only a few of its rows."""
 
     def __init__(
-        self,
-        config: ReadConfig,
-        columns: tuple[str, ...],
-        interceptors: Sequence[Interceptor] = (),
-        *,
-        reads_replacements: bool,
+        self, config: ReadConfig, columns: tuple[str, ...], interceptors: Sequence[Interceptor] = (), *, is_batch: bool
     ) -> None:
         self._config = config
         self._columns = columns
@@ -47,8 +42,9 @@ class RangeReader:
         self._settings = FetchSettings(
             config=config.consumer,
             fail_on_data_loss=config.fail_on_data_loss,
-            reads_replacements=reads_replacements,
+            reads_replacements=is_batch,
             poll_timeout_ms=config.poll_timeout_ms,
+            begins_small=is_batch,
         )
 
     def rows(self, ranges: Sequence[FetchRange]) -> Iterator[pa.RecordBatch]:

@@ -17,13 +17,23 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kafka_sink.errors import ReadError
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.admin.offsets import Logs, StoredBatch, epoch_ends, log_ends, offsets_there, stored_batches
+from kafka_sink.kafka.admin.offsets import (
+    Logs,
+    Place,
+    Sample,
+    StoredBatch,
+    epoch_ends,
+    log_ends,
+    offsets_there,
+    samples,
+    stored_batches,
+)
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS, NO_EPOCH
@@ -103,6 +113,10 @@ class StreamLogs:
         if unknown:
             ends = self._with_record_epochs(client, self._log_ends(client, unknown), {})
             self.known |= {each: ends[each] for each in unknown if each in ends}
+
+    def weigh(self, client: AdminClient, places: Sequence[Place]) -> Mapping[Place, Sample]:
+        """Return what batches weigh at offsets of the logs that were seen at the last look, where a leader answers."""
+        return samples(client, self._logs, places)
 
     def cut(self, partition: TopicPartition, found: Break) -> None:
         """Note that a micro-batch with the recorded end `found.position` was read up to `found.goes_on_at`, where its

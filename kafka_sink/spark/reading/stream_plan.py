@@ -38,6 +38,7 @@ from kafka_sink.spark.reading.plan import LogBounds, check_named, tell_instants
 from kafka_sink.spark.reading.positions import Offsets, Positions, clipped
 from kafka_sink.spark.reading.stream_logs import StreamLogs
 from kafka_sink.spark.reading.topics import partitions_there, topics_to_read
+from kafka_sink.spark.reading.weights import ByteLimit
 
 
 class StreamPlan:
@@ -51,6 +52,8 @@ class StreamPlan:
         self._losses = Losses(fail_on_data_loss=config.fail_on_data_loss, tell=tell)
         self._logs = StreamLogs(config, self._losses)
         self._delay = Delay(config.min_offsets_per_trigger or 0, config.max_trigger_delay_ms)
+        most_bytes = config.max_bytes_per_trigger
+        self._byte_limit = None if most_bytes is None else ByteLimit(most_bytes)
         # Where a new stream begins, until the first micro-batch records it, and of which partitions that one has no
         # row. None: the stream is not new. `_no_start`: why a start that moves cannot be found.
         self._begins: Positions | None = None
@@ -161,10 +164,16 @@ class StreamPlan:
         may_wait = config.min_offsets_per_trigger is not None and self._target is None
         if may_wait and self._delay.puts_off(start, ends, monotonic_ms()):
             return start
-        if config.max_offsets_per_trigger is None:
+        if not config.limits_micro_batches:
             return ends
-        new = self._earliest(client, start, ends)
-        return rate_limited(config.max_offsets_per_trigger, {**start, **new}, ends)
+        begins = {**start, **self._earliest(client, start, ends)}
+        if config.max_offsets_per_partition is not None:
+            ends = capped(config.max_offsets_per_partition, begins, ends)
+        if config.max_offsets_per_trigger is not None:
+            ends = rate_limited(config.max_offsets_per_trigger, begins, ends)
+        if self._byte_limit is not None:
+            ends = self._byte_limit.limited(begins, ends, lambda places: self._logs.weigh(client, places))
+        return ends
 
     def _earliest(self, client: AdminClient, start: Positions, ends: Positions) -> dict[TopicPartition, int]:
         """Return where the partitions begin that are new to the stream, if they are there."""
@@ -207,6 +216,11 @@ def _after(start: Positions, steps: Mapping[TopicPartition, Break]) -> Positions
 
 
 # --- how much a micro-batch reads -------------------------------------------------------------------------------------
+
+
+def capped(most: int, start: Positions, ends: Positions) -> Positions:
+    """Return where a micro-batch ends that has at most so many offsets of each partition."""
+    return {each: min(end, start[each] + most) for each, end in ends.items()}
 
 
 def rate_limited(limit: int, start: Positions, ends: Positions) -> Positions:

@@ -56,7 +56,9 @@ def check_limits(config: ReadConfig) -> None:
     if _limits is not None:
         return
     for option, value in (
+        ("maxBytesPerTrigger", config.max_bytes_per_trigger),
         ("maxOffsetsPerTrigger", config.max_offsets_per_trigger),
+        ("maxOffsetsPerPartitionPerTrigger", config.max_offsets_per_partition),
         ("minOffsetsPerTrigger", config.min_offsets_per_trigger),
     ):
         if value is not None:
@@ -121,8 +123,12 @@ class KafkaStreamReader(StreamReader):
 
     def getDefaultReadLimit(self) -> Any:
         config = self._config
-        if config.max_offsets_per_trigger is not None:
-            return _limits.ReadMaxRows(config.max_offsets_per_trigger)
+        if config.max_bytes_per_trigger is not None:
+            return _limits.ReadMaxBytes(config.max_bytes_per_trigger)
+        # Spark has no limit of a partition. Any limit but ReadAllAvailable stands for those of the options.
+        most = config.max_offsets_per_trigger or config.max_offsets_per_partition
+        if most is not None:
+            return _limits.ReadMaxRows(most)
         if config.min_offsets_per_trigger is not None:
             return _limits.ReadMinRows(config.min_offsets_per_trigger)
         return _limits.ReadAllAvailable()
@@ -151,7 +157,7 @@ class KafkaStreamReader(StreamReader):
         from kafka_sink.spark.reading.range_reader import RangeReader
 
         ranges = partition.ranges if isinstance(partition, RangePartition) else ()
-        return RangeReader(self._config, self._columns, self._interceptors, reads_replacements=False).rows(ranges)
+        return RangeReader(self._config, self._columns, self._interceptors, is_batch=False).rows(ranges)
 
     @contextmanager
     def _client(self, *, has_worked: bool = True) -> Iterator[AdminClient]:

@@ -221,6 +221,19 @@ def test_how_much_a_micro_batch_reads(text: str, milliseconds: int) -> None:
         stream_config(maxTriggerDelay="soon")
 
 
+@pytest.mark.parametrize(("text", "count"), [
+    ("7", 7), ("1b", 1), ("10k", 10 * 2**10), ("500M", 500 * 2**20), ("10g", 10 * 2**30), ("1TB", 2**40),
+    ("8191p", 8191 * 2**50), ("0", None), ("8192p", None), ("1.5g", None), ("-1", None), ("1x", None), ("g", None),
+])  # fmt: skip
+def test_bytes_have_sparks_units(text: str, count: int | None) -> None:
+    """JavaUtils.byteStringAs."""
+    if count is not None:
+        assert stream_config(maxBytesPerTrigger=text).max_bytes_per_trigger == count
+        return
+    with pytest.raises(InvalidOption, match="maxBytesPerTrigger"):
+        stream_config(maxBytesPerTrigger=text)
+
+
 def test_a_limit_of_tasks_that_another_option_contradicts_is_refused() -> None:
     assert config(maxPartitions="8", minPartitions="8").max_partitions == 8
     with pytest.raises(InvalidOption, match=r"'maxPartitions' is '7'; expected at least minPartitions, which is 8"):

@@ -125,6 +125,8 @@ class StreamingWorld(ReadWorld):
     # Of the seeds: those in which a task reads all partitions at once, and those whose start moves.
     share_of_packed = 0.3
     share_of_moving = 0.15
+    # And those with a limit of bytes.
+    share_of_byte_limits = 0.2
 
     def __init__(self, seed: int, trace: Trace | None = None) -> None:
         super().__init__(seed, "stream", trace, partitions=2)
@@ -136,9 +138,11 @@ class StreamingWorld(ReadWorld):
             given = {**given, "maxPartitions": "1"}
         if random.Random(f"{seed}/streaming/moves").random() < self.share_of_moving:
             given = {**given, "startingOffsets": "latest-7"}
+        if random.Random(f"{seed}/streaming/bytes").random() < self.share_of_byte_limits:
+            given = {**given, "maxBytesPerTrigger": "2k"}
         self._config = read_config(given_options(given, table=READING), is_stream=True)
         self._isolation_level = self._config.consumer.isolation_level
-        self._is_limited = self._config.max_offsets_per_trigger is not None
+        self._is_limited = self._config.limits_micro_batches
         # As a job that is started again and again, with a trigger that ends.
         self._ends_now = rng.random() < 0.15
         self._pauses_ms = rng.choice([(0, 0, 5, 100), (0, 100, 1_000)])

@@ -10,13 +10,23 @@ import apis
 from kafka_sink.errors import GroupCommitFailed, LeaderUnavailable, TopicAuthorizationFailed, TopicToReadMissing
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.group_offsets import COMMIT_PATIENCE_MS, commit_group_offsets, refusal_of
-from kafka_sink.kafka.admin.offsets import Logs, Topics, epoch_ends, list_offsets, log_ends
+from kafka_sink.kafka.admin.offsets import (
+    SAMPLE_BYTES,
+    Logs,
+    Sample,
+    Topics,
+    epoch_ends,
+    list_offsets,
+    log_ends,
+    samples,
+)
 from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import once
 from kafka_sink.options.config import given_options, sink_config
 from kafka_sink.options.reading import READING, read_config
+from record_sets import plain
 from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork
 from scripted_reads import ScriptedLog, refused_offsets, serve
 
@@ -184,6 +194,30 @@ def test_where_epochs_end(client: AdminClient, kafka: ScriptedKafka) -> None:
         (1, apis.OffsetForLeaderEpochRequest("t", 0, 2, 1)),
         (2, apis.OffsetForLeaderEpochRequest("t", 1, 0, 0)),
     ]
+
+
+def test_batches_are_weighed_where_leaders_answer(
+    client: AdminClient, kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs, run = ends(client), client.caller.run
+    at_once: list[int] = []
+    monkeypatch.setattr(client.caller, "run", lambda calls, due_ms: at_once.append(len(calls)) or run(calls, due_ms))
+
+    def answer(request: apis.FetchRequest) -> apis.FetchResponse:
+        assert request.max_bytes == SAMPLE_BYTES
+        if request.offset == 2:
+            return apis.FetchResponse(0, NOT_LEADER)
+        if request.offset == 3:
+            return apis.FetchResponse(0, 0, 9, 9, 0)
+        batch = plain(b"a", b"b", base_offset=request.offset)
+        return apis.FetchResponse(0, 0, 9, 9, 0, records=memoryview(bytes(batch)))
+
+    kafka.always(apis.FetchRequest, answer)
+    size = len(bytes(plain(b"a", b"b")))
+    found = samples(client, logs, [(P, offset) for offset in range(20)])
+    assert found == {(P, n): Sample(n, n + 2, n + 2, size) for n in range(20) if n not in (2, 3)}
+    assert at_once == [8, 8, 4], "a bound for the answers in memory"
+    assert samples(client, logs, []) == {}
 
 
 def test_nobody_is_asked_where_no_epoch_ends_or_brokers_lack_the_request(

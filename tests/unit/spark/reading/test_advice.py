@@ -117,15 +117,13 @@ class World:
 
     def batch(self, **options: str) -> None:
         columns = tuple(options.pop("schema", "value").split())
-        self.read(asked(_given(options)), planned(**_given(options)), reads_replacements=True, columns=columns)
+        self.read(asked(_given(options)), planned(**_given(options)), is_batch=True, columns=columns)
 
-    def read(
-        self, config: Any, ranges: Any, *, reads_replacements: bool, columns: tuple[str, ...] = ("value",)
-    ) -> None:
+    def read(self, config: Any, ranges: Any, *, is_batch: bool, columns: tuple[str, ...] = ("value",)) -> None:
         """Raises an error, and then nobody has seen a row."""
         found: Counter[str] = Counter()
         for each in ranges:
-            for batch in RangeReader(config, columns, reads_replacements=reads_replacements).rows([each]):
+            for batch in RangeReader(config, columns, is_batch=is_batch).rows([each]):
                 found.update(value.decode() for value in batch.column("value").to_pylist())
         self.rows += found
 
@@ -161,7 +159,7 @@ class Query:
                 self.logged = end
             before_tasks()
             before_tasks = _nothing
-            self.world.read(self._stream.config, self._stream.ranges(begin, self.logged), reads_replacements=False)
+            self.world.read(self._stream.config, self._stream.ranges(begin, self.logged), is_batch=False)
             self._stream.plan.is_begun = True
             self.at, self.logged = self.logged, None
 

@@ -4,19 +4,21 @@ import pickle
 import uuid
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyspark.cloudpickle as cloudpickle
 import pytest
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from kafka_sink import Interceptor, errors
-from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
+from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse, SharedFetchRequest
 from kafka_sink.kafka.statistics import ReadStatistics
 from kafka_sink.records.record_batch import AbortedTransaction
-from kafka_sink.spark.reading import batch_reader
+from kafka_sink.spark.reading import pushdown
 from kafka_sink.spark.reading.batch_reader import KafkaBatchReader
 from kafka_sink.spark.source import KafkaDataSource, source_with
 from record_sets import Batch, marker, plain
@@ -60,7 +62,7 @@ def reader(*columns: str, interceptors: tuple[Interceptor, ...] = (), **options:
     return source.reader(schema)
 
 
-def rows(made: Any) -> list[dict[str, Any]]:
+def rows_of(made: Any) -> list[dict[str, Any]]:
     """All rows, each range by a reader of its own, as Spark's tasks have."""
     found: list[dict[str, Any]] = []
     for partition in made.partitions():
@@ -73,13 +75,13 @@ def rows(made: Any) -> list[dict[str, Any]]:
 
 def test_rows_have_the_columns_of_sparks_source(kafka: ScriptedKafka) -> None:
     holds(kafka, plain(b"a", None, b"c"), plain(b"d", b"e", b"f", base_offset=3, codec="zstd"))
-    found = rows(reader())
+    found = rows_of(reader())
     assert [row["value"] for row in found] == [b"a", None, b"c", b"d", b"e", b"f"]
     assert [row["offset"] for row in found] == list(range(6))
     assert {(row["topic"], row["partition"], row["timestampType"], row["key"]) for row in found} == {("t", 0, 0, None)}
     assert list(found[0]) == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
-    assert list(rows(reader(includeHeaders="true"))[0])[-1] == "headers"
-    assert rows(reader("offset", "topic")) == [{"offset": offset, "topic": "t"} for offset in range(6)]
+    assert list(rows_of(reader(includeHeaders="true"))[0])[-1] == "headers"
+    assert rows_of(reader("offset", "topic")) == [{"offset": offset, "topic": "t"} for offset in range(6)]
 
 
 @pytest.mark.parametrize(("batch", "error", "words"), [
@@ -94,10 +96,10 @@ def test_a_batch_that_cannot_be_read_is_named_and_not_left_out(
     holds(kafka, plain(b"a", b"b"), batch, plain(b"c", b"d", b"e", base_offset=3))
     for lenient in ("true", "false"):
         with pytest.raises(error, match=words) as failure:
-            rows(reader(failOnDataLoss=lenient))
+            rows_of(reader(failOnDataLoss=lenient))
         assert "No row is left out silently: the read fails instead." in str(failure.value)
     if "CRC" in words:
-        assert len(rows(reader(**{"kafka.check.crcs": "false"}))) == 6
+        assert len(rows_of(reader(**{"kafka.check.crcs": "false"}))) == 6
 
 
 def test_what_is_left_out_is_reported(
@@ -145,14 +147,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 def test_each_range_is_reported_at_its_end(kafka: ScriptedKafka, calls: list[object]) -> None:
     both = plain(b"a", b"b", b"c"), plain(b"d", b"e", b"f", base_offset=3, codec="zstd")
     holds(kafka, *both)
-    assert len(rows(reader("offset", minPartitions="2", interceptors=(Noting(),)))) == 6
+    assert len(rows_of(reader("offset", minPartitions="2", interceptors=(Noting(),)))) == 6
     first, second = (len(bytes(batch)) for batch in both)
     # The answer to the first range has the batch behind it, too.
     assert calls == [ReadStatistics("t", 0, 3, first + second), "close", ReadStatistics("t", 0, 3, second), "close"]
     del calls[:]
     only = marker(1, 0, 1, last_offset_delta=5)
     holds(kafka, only)
-    assert rows(reader(interceptors=(Noting(),))) == []
+    assert rows_of(reader(interceptors=(Noting(),))) == []
     assert calls == [ReadStatistics("t", 0, 0, len(bytes(only))), "close"], "a range without rows"
 
 
@@ -218,7 +220,7 @@ def test_a_range_that_fails_or_is_left_is_closed_and_not_reported(
     taken.close()
     assert calls == ["close"] * 2
     # An on_read that raises changes nothing.
-    assert len(rows(reader("offset", interceptors=(Raising(), Noting())))) == 6
+    assert len(rows_of(reader("offset", interceptors=(Raising(), Noting())))) == 6
     assert len(calls) == 4
     assert "interceptor Raising: on_read raised; the task goes on without it" in caplog.text
 
@@ -244,7 +246,7 @@ def test_pushed_filters_narrow_a_plan_that_no_other_query_gets(
 ) -> None:
     if not hasattr(datasource, "EqualTo"):
         pytest.skip("Spark before 4.1 pushes no filters down")
-    monkeypatch.setattr(batch_reader, "_IS_PLANNED_FOR_ONE_QUERY", is_for_one_query)
+    monkeypatch.setattr(pushdown, "IS_PLANNED_FOR_ONE_QUERY", is_for_one_query)
     made = reader("offset")
     filters = [datasource.GreaterThan(("offset",), 3), datasource.EqualTo(("value",), b"x")]
     # Spark applies all of them again.
@@ -252,10 +254,107 @@ def test_pushed_filters_narrow_a_plan_that_no_other_query_gets(
     assert [(each.first, each.end) for part in made.partitions() for each in part.ranges] == [left]
 
 
-def test_spark_takes_the_reader_for_one_without_pushdown_unless_it_is_on() -> None:
+@pytest.mark.parametrize("method", ["pushFilters", "pushLimit", "pruneColumns"])
+def test_spark_takes_the_reader_for_one_without_pushdown_unless_it_is_on(method: str) -> None:
     """data_source_pushdown_filters is called only with the setting; without it Spark refuses a reader of its own
-    `pushFilters`, which it knows by `__func__`."""
-    own = getattr(DataSourceReader, "pushFilters", None)
-    made = reader()
+    `pushFilters`, which it knows by `__func__`. It may as well look at the class."""
+    made = pickle.loads(cloudpickle.dumps(reader()))
     assert isinstance(made, KafkaBatchReader)
-    assert made.pushFilters.__func__ is own
+    assert getattr(made, method).__func__ is getattr(DataSourceReader, method, None)
+    assert getattr(KafkaBatchReader, method, None) is getattr(DataSourceReader, method, None)
+
+
+class Worker:
+    """As Spark's worker of SPARK-58551: what it sends to tasks after it has pushed a limit, or planned without."""
+
+    def __init__(self, made: Any, limit: int, *, enable_limit_pushdown: bool) -> None:
+        self.is_refused = not enable_limit_pushdown and self._is_own(made)
+        self.is_pushed = limit >= 0 and self._is_own(made) and made.pushLimit(limit)
+        sent, parts = pickle.loads(cloudpickle.dumps((made, made.partitions())))
+        self.rows = [batch.num_rows for part in parts for batch in sent.read(part)]
+
+    def _is_own(self, made: Any) -> bool:
+        return getattr(made.pushLimit, "__func__", None) is not self._base
+
+    _base = getattr(DataSourceReader, "pushLimit", None)
+
+
+def test_a_task_ends_with_as_many_rows_as_a_query_wants(
+    kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch, calls: list[object]
+) -> None:
+    monkeypatch.setattr(pushdown, "IS_PLANNED_FOR_ONE_QUERY", True)
+    batches = [plain(b"a", b"b", base_offset=offset) for offset in (0, 2, 4)]
+    kafka.always(
+        FetchRequest, lambda asked: FetchResponse(0, 0, 6, 6, 0, records=memoryview(bytes(batches[asked.offset // 2])))
+    )
+    for limit, rows in ((0, [0]), (1, [1]), (2, [2]), (3, [2, 1]), (6, [2, 2, 2]), (9, [2, 2, 2])):
+        worker = Worker(reader(interceptors=(Noting(),)), limit, enable_limit_pushdown=True)
+        assert (worker.is_refused, worker.is_pushed, worker.rows) == (False, True, rows), limit
+        assert calls.pop() == "close"
+    off = Worker(reader(), -1, enable_limit_pushdown=False)
+    assert (off.is_refused, off.is_pushed, off.rows) == (False, False, [2, 2, 2])
+    none = Worker(reader(), -1, enable_limit_pushdown=True)
+    assert (none.is_refused, none.is_pushed, none.rows) == (False, False, [2, 2, 2])
+    # Another query of the DataFrame would have the same plan.
+    monkeypatch.setattr(pushdown, "IS_PLANNED_FOR_ONE_QUERY", False)
+    made = reader()
+    assert not made.pushLimit(2)
+    assert len(rows_of(made)) == 6
+
+
+KIB = 1024
+
+
+@pytest.mark.parametrize(("options", "sizes"), [
+    ({}, [64, 256, 1024, 1024, 1024, 1024]), ({"maxPartitions": "1"}, [64, 256, 1024, 1024, 1024, 1024]),
+    ({"kafka.max.partition.fetch.bytes": "100000"}, [64, 100_000 / KIB] + [100_000 / KIB] * 4),
+    ({"kafka.max.partition.fetch.bytes": "2000"}, [2_000 / KIB] * 6),
+])  # fmt: skip
+def test_the_answers_to_a_query_that_may_want_a_few_rows_begin_small(
+    kafka: ScriptedKafka, options: dict[str, str], sizes: list[float]
+) -> None:
+    partitions = 2 if "maxPartitions" in options else 1
+    serve(kafka, {("t", 0): ScriptedLog(0, 6), ("t", 1): ScriptedLog(0, 6 * (partitions - 1))})
+
+    def answer(request: FetchRequest) -> FetchResponse:
+        if request.partition:
+            return FetchResponse(0, 0, 6, 6, 0, records=memoryview(bytes(plain(*(b"x",) * 6))))
+        return FetchResponse(0, 0, 6, 6, 0, records=memoryview(bytes(plain(b"x", base_offset=request.offset))))
+
+    kafka.always(FetchRequest, answer)
+    assert len(rows_of(reader("offset", **options))) == 6 * partitions
+    asked = [each for _, each in kafka.received if isinstance(each, FetchRequest | SharedFetchRequest)]
+    assert [each.max_bytes / KIB for each in asked] == sizes
+    # A micro-batch is read to its end.
+    del kafka.received[:]
+    source = source_with(())(OPTIONS | options | {"startingOffsets": "earliest"})
+    stream = source.streamReader(source.schema())
+    (part, *_) = stream.partitions(stream.initialOffset(), {"t": {str(n): 6 for n in range(partitions)}})
+    assert sum(batch.num_rows for batch in stream.read(part)) == 6 * len(part.ranges)
+    asked = [each for _, each in kafka.received if isinstance(each, FetchRequest | SharedFetchRequest)]
+    assert {each.max_bytes / KIB for each in asked} == {sizes[-1]}
+
+
+@dataclass
+class ColumnPruning:
+    """As in SPARK-51713."""
+
+    full: StructType
+    required: StructType
+
+
+@pytest.mark.parametrize(("needed", "left"), [
+    (("offset", "key"), ("key", "offset")), (("value",), ("value",)), ((), ("key",)),
+])  # fmt: skip
+def test_columns_that_a_query_does_not_need_are_not_decoded(
+    kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch, needed: tuple[str, ...], left: tuple[str, ...]
+) -> None:
+    holds(kafka, plain(*(b"x",) * 6))
+    for is_for_one_query, expected in ((True, left), (False, ("key", "value", "offset"))):
+        monkeypatch.setattr(pushdown, "IS_PLANNED_FOR_ONE_QUERY", is_for_one_query)
+        whole = source_with(())(OPTIONS).schema()
+        required = StructType([whole[name] for name in needed])
+        for pushed in (required, ColumnPruning(whole, required)):
+            made = reader("key", "value", "offset")
+            assert tuple(made.pruneColumns(pushed).names) == expected
+            assert [tuple(row) for row in rows_of(made)] == [expected] * 6

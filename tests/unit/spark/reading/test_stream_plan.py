@@ -11,6 +11,7 @@ from kafka_sink import errors
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
+from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse, TopicMetadata
 from kafka_sink.kafka.protocol.apis.offsets import ListOffsetsRequest
 from kafka_sink.kafka.protocol.apis.offsets import OffsetForLeaderEpochRequest as EpochRequest
@@ -18,6 +19,7 @@ from kafka_sink.kafka.protocol.apis.offsets import OffsetForLeaderEpochResponse 
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.spark.reading import continuity
 from kafka_sink.spark.reading.positions import Positions
+from record_sets import plain
 from scripted_kafka import ScriptedKafka, ScriptedNetwork
 from scripted_reads import ScriptedLog, Stream, connect_reads, refused_offsets, serve
 
@@ -239,6 +241,72 @@ def test_a_limit_counts_for_new_partitions_from_their_start(cluster: Cluster) ->
     assert stream.end({A0: 10, B0: 100}) == {A0: 10, A1: 22, B0: 100}
     cluster.logs[A1] = ScriptedLog(80, 90)
     assert stream.end({A0: 10, B0: 100}) == {A0: 10, A1: 90, B0: 100}
+
+
+def weighs(cluster: Cluster, records: int, value_bytes: int) -> int:
+    """Let the logs have batches of so many records. Return the bytes of one."""
+    batch = plain(*[b"x" * value_bytes] * records)
+
+    def answer(request: FetchRequest) -> FetchResponse:
+        log = cluster.logs[request.topic, request.partition]
+        bases = range(request.offset // records * records, log.latest, records)[: max(1, 65_536 // len(bytes(batch)))]
+        found = b"".join(bytes(replace(batch, base_offset=base)) for base in bases)
+        return FetchResponse(0, 0, log.latest, log.latest, 0, records=memoryview(found))
+
+    cluster.kafka.always(FetchRequest, answer)
+    return len(bytes(batch))
+
+
+def test_a_micro_batch_has_about_as_many_bytes_as_it_may(cluster: Cluster) -> None:
+    size = weighs(cluster, 10, 1_000)
+    cluster.logs[A0], cluster.logs[A1] = ScriptedLog(0, 3_000), ScriptedLog(0, 1_000)
+    options = {"subscribe": "a", "maxBytesPerTrigger": str(100 * size), "startingOffsets": "earliest"}
+    stream, start, end = planned(**options)
+    assert end == {A0: 750, A1: 250}
+    assert stream.end(start, is_limited=False) == {A0: 3_000, A1: 1_000}
+    stream.plan.is_begun = True
+    assert stream.goes_on(end) == {A0: 1_500, A1: 500}
+    assert Stream(**options).goes_on({A0: 1_500, A1: 500}) == {A0: 2_250, A1: 750}, "a restart"
+    # A partition that is new is weighed from its start.
+    cluster.add(A2, ScriptedLog(0, 6_000))
+    assert stream.goes_on({A0: 3_000, A1: 1_000}) == {A0: 3_000, A1: 1_000, A2: 1_000}
+
+
+def test_limits_of_bytes_of_offsets_and_of_a_partition_hold_together(cluster: Cluster) -> None:
+    size = weighs(cluster, 10, 1_000)
+    cluster.logs[A0], cluster.logs[A1] = ScriptedLog(0, 3_000), ScriptedLog(0, 300)
+
+    def ends(**options: str) -> Positions:
+        return planned(subscribe="a", startingOffsets="earliest", **options)[2]
+
+    cap, most = {"maxOffsetsPerPartitionPerTrigger": "100"}, {"maxOffsetsPerTrigger": "80"}
+    assert ends(**cap) == {A0: 100, A1: 100}
+    # The hot partition is cut first, so the shares of both are the same.
+    assert ends(**cap, **most) == {A0: 40, A1: 40}
+    assert ends(**cap, maxBytesPerTrigger=str(10 * size)) == {A0: 50, A1: 50}
+    assert ends(**most, maxBytesPerTrigger="1g") == ends(**most)
+    stream = Stream(startingOffsets="earliest", minOffsetsPerTrigger="50", **cap)
+    end = stream.goes_on(stream.initial())
+    assert stream.end(end)[A0] == 200
+
+
+@pytest.mark.parametrize("options", [
+    {"maxBytesPerTrigger": "50k"}, {"maxBytesPerTrigger": "1"}, {"maxOffsetsPerPartitionPerTrigger": "7"},
+    {"maxBytesPerTrigger": "50k", "maxOffsetsPerTrigger": "3", "maxOffsetsPerPartitionPerTrigger": "2"},
+])  # fmt: skip
+@pytest.mark.parametrize("answers", [True, False])
+def test_available_now_reads_all_with_each_limit(cluster: Cluster, options: dict[str, str], answers: bool) -> None:
+    """A look that finds no end behind the start would end the query."""
+    if answers:
+        weighs(cluster, 10, 1_000)
+    cluster.logs[A0], cluster.logs[A1] = ScriptedLog(0, 120), ScriptedLog(0, 11)
+    stream = Stream(startingOffsets="earliest", **options)
+    stream.plan.end_now()
+    end = stream.initial()
+    while (found := stream.goes_on(end)) != end:
+        end = found
+        cluster.logs[A1].latest += 1
+    assert end == {A0: 120, A1: 11}
 
 
 def test_a_micro_batch_waits_for_enough_records_but_not_too_long(cluster: Cluster) -> None:

@@ -11,7 +11,7 @@ import pyspark.cloudpickle as cloudpickle
 import pytest
 
 import apis
-from kafka_sink.errors import KafkaSinkError, LogBroken
+from kafka_sink.errors import KafkaSinkError, LogBroken, RefusedOption
 from kafka_sink.kafka.protocol.apis import offsets as epochs
 from kafka_sink.options import cautions
 from kafka_sink.spark.reading import stream_reader
@@ -54,7 +54,7 @@ class Limit:
 
 
 # The part of Spark 4.2's module that the reader uses.
-NAMES = ("ReadAllAvailable", "ReadMaxRows", "ReadMinRows")
+NAMES = ("ReadAllAvailable", "ReadMaxRows", "ReadMinRows", "ReadMaxBytes")
 LIMITS = SimpleNamespace(**{name: type(name, (Limit,), {}) for name in NAMES})
 ALL = LIMITS.ReadAllAvailable()
 
@@ -141,6 +141,9 @@ def test_spark_before_4_2_gives_no_arguments(log: ScriptedLog, monkeypatch: pyte
     ({}, "ReadAllAvailable", 0, 6), ({"maxOffsetsPerTrigger": "2"}, "ReadMaxRows", 2, 2),
     ({"minOffsetsPerTrigger": "3"}, "ReadMinRows", 3, 6),
     ({"minOffsetsPerTrigger": "1", "maxOffsetsPerTrigger": "2"}, "ReadMaxRows", 2, 2),
+    ({"maxOffsetsPerPartitionPerTrigger": "4"}, "ReadMaxRows", 4, 4),
+    ({"maxOffsetsPerPartitionPerTrigger": "3", "maxOffsetsPerTrigger": "5"}, "ReadMaxRows", 5, 3),
+    ({"maxBytesPerTrigger": "1m", "maxOffsetsPerTrigger": "5"}, "ReadMaxBytes", 2**20, 5),
 ])  # fmt: skip
 def test_the_limit_that_spark_is_told(options: dict[str, str], kind: str, count: int, end: int) -> None:
     made = reader(**options)
@@ -148,6 +151,15 @@ def test_the_limit_that_spark_is_told(options: dict[str, str], kind: str, count:
     assert (type(limit).__name__, limit.count) == (kind, count)
     assert made.latestOffset(start, limit) == {"t": {"0": end}}
     assert made.latestOffset(start, ALL) == {"t": {"0": 6}}, "trigger once asks for all"
+
+
+@pytest.mark.parametrize("name", [
+    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxOffsetsPerPartitionPerTrigger",
+])  # fmt: skip
+def test_limits_are_refused_where_spark_has_none(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_reader, "_limits", None)
+    with pytest.raises(RefusedOption, match=f"{name}.*needs Spark 4.2"):
+        reader(**{name: "5"})
 
 
 def test_available_now(log: ScriptedLog) -> None:
