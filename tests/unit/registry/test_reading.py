@@ -87,5 +87,5 @@ def test_a_schema_that_cannot_be_the_readers_is_an_error_before_a_row(monkeypatc
             with pytest.raises(errors.SchemaUnreadable) as refused:
                 made(monkeypatch, registry, schema=text)
             assert "the records stay in Kafka" in str(refused.value)
-    with pytest.raises(errors.RegistryUnreachable, match="the driver or an executor"):
+    with pytest.raises(errors.RegistryUnreachable, match="for a read executors as well"):
         deserialized(FRAME, "value", topic="orders", form="avro", registry=CONF)

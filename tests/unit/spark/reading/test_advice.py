@@ -30,10 +30,11 @@ A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 TOO_LARGE = Batch(rows=[(0, row(b"large", None, 0, (b"1", b""), (b"2", b"")))])
 
 # The advice is about brokers, ACLs, a transaction or a group, and a second run of the same read has all rows. What
-# PlanReused advises is run with real Spark (integration/test_read_again.py).
+# PlanReused advises is run with real Spark (integration/test_read_again.py), and what a registry's errors advise is in
+# unit/registry/test_decoding.py.
 NO_ROWS = {
     errors.ReadStalled, errors.FetchRefused, errors.GroupCommitFailed, errors.GroupNotReadable, errors.PlanReused,
-    errors.PlanNotNoted,
+    errors.PlanNotNoted, errors.RecordUndecodable, errors.SchemaIdsUnknown,
 }  # fmt: skip
 
 
