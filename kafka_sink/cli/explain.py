@@ -24,7 +24,8 @@ from kafka_sink.broker.errors import LocalKafkaError
 from kafka_sink.command_line import parser_of, say, tell
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.options.kinds import REQUIRED, Option
-from kafka_sink.options.table import OPTIONS, REFUSED, REFUSED_PREFIXES, SECTIONS
+from kafka_sink.options.reading import READING
+from kafka_sink.options.table import REFUSED, WRITING
 
 OK, NOT_FOUND = 0, 1
 WIDTH = 100
@@ -51,10 +52,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def all_names() -> Iterator[str]:
-    yield "OPTIONS"
-    for section in SECTIONS:
-        yield from _wrapped(f"{section.title}: " + ", ".join(option.name for option in section.options))
-    yield ""
+    for title, table in (("OPTIONS", WRITING), ("OPTIONS OF READS", READING)):
+        yield title
+        for section in table.sections:
+            yield from _wrapped(f"{section.title}: " + ", ".join(option.name for option in section.options))
+        yield ""
     yield "ERRORS"
     for title, classes in by_section():
         yield from _wrapped(f"{title}: " + ", ".join(cls.__name__ for cls in classes))
@@ -62,20 +64,31 @@ def all_names() -> Iterator[str]:
 
 def matching(name: str) -> Iterator[list[str]]:
     """Yield the lines of each entry whose name contains `name`. An exact match is the only one yielded."""
-    refused = {**REFUSED, **{f"{prefix}*": instead for prefix, instead in REFUSED_PREFIXES.items()}}
-    described = {
-        **{option.name: _option(option) for option in OPTIONS},
-        **{each: [f"{each}  (refused)", *_wrapped(instead)] for each, instead in refused.items()},
-        **{each: _error(cls) for each, cls in ERRORS.items()},
-    }
+    entries = list(_entries())
     folded = name.lower()
-    exact = [each for each in described if each.lower() == folded]
-    yield from (described[each] for each in exact or described if folded in each.lower())
+    exact = [lines for each, lines in entries if each.lower() == folded or _is_prefix(each, folded)]
+    yield from exact or (lines for each, lines in entries if folded in each.lower())
 
 
-def _option(option: Option) -> list[str]:
+def _entries() -> Iterator[tuple[str, list[str]]]:
+    """Yield the name and the lines of each entry. An option that reads have in another way has two."""
+    yield from ((option.name, _option(option)) for option in WRITING.options)
+    yield from ((each.name, _option(each, "of reads, ")) for each in READING.options if each not in WRITING.options)
+    known = {option.name for option in (*WRITING.options, *READING.options)}
+    of_reads = {each: instead for each, instead in READING.refused.items() if each not in known}
+    prefixes = {f"{prefix}*": instead for prefix, instead in WRITING.refused_prefixes.items()}
+    for each, instead in {**of_reads, **REFUSED, **prefixes}.items():
+        yield each, [f"{each}  ({'refused by writes' if each in known else 'refused'})", *_wrapped(instead)]
+    yield from ((each, _error(cls)) for each, cls in ERRORS.items())
+
+
+def _is_prefix(entry: str, name: str) -> bool:
+    return entry.endswith("*") and name.startswith(entry[:-1])
+
+
+def _option(option: Option, of: str = "") -> list[str]:
     default = "required" if option.default is REQUIRED else f"default {_text(option.default)}"
-    return [f"{option.name}  ({default})", *_wrapped(f"{option.kind.values}. {option.doc}.")]
+    return [f"{option.name}  ({of}{default})", *_wrapped(f"{option.kind.values}. {option.doc}.")]
 
 
 def _text(default: object) -> str:

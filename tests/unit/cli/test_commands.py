@@ -29,7 +29,8 @@ from kafka_sink.doctor.report import Report, Verdict, failed, ok, warning
 from kafka_sink.errors import UnknownOption
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.config import SinkConfig
-from kafka_sink.options.table import OPTIONS, REFUSED
+from kafka_sink.options.reading import READING
+from kafka_sink.options.table import REFUSED, WRITING
 
 OK, FAILED, WRONG_USAGE = 0, 1, 2
 SERVERS = ("--option", "kafka.bootstrap.servers=b:9092")
@@ -105,7 +106,16 @@ def test_an_option_has_its_default_and_its_meaning_and_all_names_are_listed(caps
     assert "kafka.linger.ms  (default 100)" in said(capsys, "KAFKA.linger.ms")
     assert "createTopics  (default false)" in said(capsys, "createtopics")
     listed = set(re.findall(r"[\w.]+", said(capsys)))
-    assert {option.name for option in OPTIONS} | ERRORS.keys() <= listed
+    assert {option.name for option in (*WRITING.options, *READING.options)} | ERRORS.keys() <= listed
+
+
+def test_an_option_of_reads_is_told_as_one_and_a_refused_prefix_finds_its_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert "startingOffsets  (of reads, default none)" in said(capsys, "startingoffsets")
+    both = said(capsys, "includeHeaders")
+    assert "includeHeaders  (default true)" in both and "includeHeaders  (of reads, default false)" in both
+    assert said(capsys, "kafka.metadata.recovery.strategy").startswith("kafka.metadata.recovery.*  (refused)")
 
 
 def test_a_part_of_a_name_finds_all_and_a_whole_name_comes_alone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +128,7 @@ def test_a_part_of_a_name_finds_all_and_a_whole_name_comes_alone(capsys: pytest.
 @each("name", REFUSED)
 def test_a_refused_name_has_what_to_do_instead(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = " ".join(said(capsys, name).split())
-    assert found == f"{name} (refused) {' '.join(REFUSED[name].split())}"
+    assert re.search(rf"{re.escape(name)} \(refused( by writes)?\) {re.escape(' '.join(REFUSED[name].split()))}", found)
 
 
 @each("name", ERRORS)
