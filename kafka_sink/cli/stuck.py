@@ -16,8 +16,6 @@ from kafka_sink.cli.sources import Log, SourceProgress, TopicProgress
 from kafka_sink.cli.transactions_text import lasted, named
 from kafka_sink.command_line import shown
 from kafka_sink.commit import open_transactions
-from kafka_sink.commit.handover import Sink
-from kafka_sink.commit.markers import Names
 from kafka_sink.commit.open_transactions import Seen
 from kafka_sink.commit.runner import run
 from kafka_sink.doctor import interpreter
@@ -93,20 +91,14 @@ def _look(client: AdminClient, location: str, config: SinkConfig) -> Look:
             for each in topic.partitions
             if each.unstable
         } | {each for each, log in written.items() if log is not None and log.stable < log.latest}
-        return Look(checkpoint, found, written, _holders(client, sorted(held), config))
+        return Look(checkpoint, found, written, _holders(client, sorted(held)))
 
 
-def _holders(client: AdminClient, held: Sequence[TopicPartition], config: SinkConfig) -> dict[TopicPartition, str]:
+def _holders(client: AdminClient, held: Sequence[TopicPartition]) -> dict[TopicPartition, str]:
     if not held:
         return {}
     try:
-        sink = Sink(
-            names=Names("any", config.commit_topic),
-            timeout_ms=config.transaction_timeout_ms,
-            transaction_version=client.transaction_version(),
-            bootstrap_servers=config.producer.bootstrap_servers_text,
-        )
-        seen = run(client, open_transactions.look(sink, "", held))
+        seen = run(client, open_transactions.look("", held))
     except KafkaSinkError as error:
         return dict.fromkeys(held, f"an unknown transaction ({error.parts().happened})")
     first = {}

@@ -212,17 +212,15 @@ class Session:
             tell(f"Not looked at, because they have no leader now: {shown(map(text.named, leaderless))}.")
         return led
 
-    def look(self, sink: Sink, prefix: str, partitions: Sequence[TopicPartition]) -> Seen:
+    def look(self, prefix: str, partitions: Sequence[TopicPartition]) -> Seen:
         """Return what brokers show of the sink. Print the partitions that could not be read."""
-        seen = run(self.client, open_transactions.look(sink, prefix, partitions))
+        seen = run(self.client, open_transactions.look(prefix, partitions))
         if not self.json:
             text.tell_refused(seen)
         return seen
 
     def describe_sink(self, sink: Sink, partitions: Sequence[TopicPartition]) -> SinkTransactions:
-        return run(
-            self.client, open_transactions.describe_sink(sink, self.look(sink, f"{sink.names.sink}.", partitions))
-        )
+        return run(self.client, open_transactions.describe_sink(sink, self.look(f"{sink.names.sink}.", partitions)))
 
     def document_of(self, found: SinkTransactions) -> Document:
         """Return the document of `describe`."""
@@ -238,7 +236,7 @@ class Session:
 
 def list_(session: Session) -> int:
     """Lists sinks: the last decision and the open transactions of each. Changes nothing."""
-    seen = session.look(session.sink(session.prefix), session.prefix, session.partitions())
+    seen = session.look(session.prefix, session.partitions())
     found, unreadable, busy = [], [], seen.busy_sinks()
     for name in sorted({*busy, *seen.sinks()}):
         try:

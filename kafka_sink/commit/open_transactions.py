@@ -199,13 +199,13 @@ class SinkTransactions:
 # --- looking ----------------------------------------------------------------------------------------------------------
 
 
-def look(sink: Sink, prefix: str, partitions: Sequence[TopicPartition]) -> Steps[Seen]:
+def look(prefix: str, partitions: Sequence[TopicPartition]) -> Steps[Seen]:
     """Describe every transactional id that begins with `prefix`, and the open transactions on `partitions`.
 
     Raises TransactionRefused.
     """
     (listings,) = yield [ToEveryBroker(ListTransactionsRequest(transactional_id_prefix=prefix))]
-    found = yield from described(sink, _listed(prefix, listings))
+    found = yield from described(_listed(prefix, listings))
     transactions = {each.transactional_id: each for each in found if each.error_code == ErrorCode.NONE}
     # Ask leaders after coordinators: a transaction that a coordinator has ended and a leader has open is hanging.
     if not partitions:
@@ -270,7 +270,7 @@ def describe_sink(sink: Sink, seen: Seen) -> Steps[SinkTransactions]:
     pinned = _pinned(sink, decision)
     hanging: list[Hanging] = []
     unknown: list[Hanging] = []
-    for each in _hanging(sink, transactions, pinned, seen.producers):
+    for each in _hanging(transactions, pinned, seen.producers):
         is_visible = each.ids in pinned and sink.names.slot_of(each.transactional_id) in visible
         is_last = _is_the_last_committed(sink, transactions.get(each.transactional_id), each.ids)
         (hanging if is_visible or is_last else unknown).append(each)
@@ -309,10 +309,7 @@ def _open(
 
 
 def _hanging(
-    sink: Sink,
-    transactions: Mapping[str, TransactionDescription],
-    pinned: Mapping[Ids, str],
-    producers: Iterable[OpenProducer],
+    transactions: Mapping[str, TransactionDescription], pinned: Mapping[Ids, str], producers: Iterable[OpenProducer]
 ) -> list[Hanging]:
     """Return the sink's transactions that leaders have open and coordinators have ended."""
     owners = {each.producer_id: name for name, each in transactions.items()}
@@ -378,7 +375,7 @@ def finish_manually(
 
 
 def _look_again(sink: Sink, partitions: Sequence[TopicPartition]) -> Steps[SinkTransactions]:
-    seen = yield from look(sink, f"{sink.names.sink}.", partitions)
+    seen = yield from look(f"{sink.names.sink}.", partitions)
     return (yield from describe_sink(sink, seen))
 
 
@@ -390,7 +387,7 @@ def abort_manually(sink: Sink) -> Steps[Sequence[TransactionDescription]]:
     generation = yield from two_phase.take_over(sink)
     decision = yield from read_decision(sink, barrier=f"abort {generation}")
     listed = yield from two_phase.list_open(sink)
-    found = yield from two_phase.open_ones(sink, listed)
+    found = yield from two_phase.open_ones(listed)
     decided = [] if decision is None else [each for each in found if two_phase.is_decided(sink, decision, each)]
     if decision is not None and decided:
         raise DecisionPending(

@@ -284,7 +284,7 @@ def read_markers(
     return {slot: marker for slot, marker in zip(slots, markers, strict=True) if marker is not None}
 
 
-def described(sink: Sink, transactional_ids: Sequence[str]) -> Steps[list[TransactionDescription]]:
+def described(transactional_ids: Sequence[str]) -> Steps[list[TransactionDescription]]:
     """Return the coordinators' descriptions of the transactions. Raises TransactionRefused."""
     if not transactional_ids:
         return []
@@ -300,7 +300,7 @@ def described(sink: Sink, transactional_ids: Sequence[str]) -> Steps[list[Transa
 def check_generation(sink: Sink, generation: Ids) -> Steps[None]:
     """Raise DriverFenced if another run has Inited the driver's id since, or TransactionRefused."""
     for pause_ms in (*PAUSES_MS, None):
-        (driver,) = yield from described(sink, [sink.names.driver])
+        (driver,) = yield from described([sink.names.driver])
         current = Ids.of(driver)
         if current == generation:
             return

@@ -124,7 +124,7 @@ def began_as(sink: Sink, query_id: str) -> Steps[bool]:
         decision = yield from read_decision(sink)
         if decision is not None and decision.query_id == query_id:
             return True
-        (driver,) = yield from described(sink, [sink.names.driver])
+        (driver,) = yield from described([sink.names.driver])
         if driver.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             return False
         decision = yield from read_decision(sink, barrier=f"name {query_id}")

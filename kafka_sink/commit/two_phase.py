@@ -170,10 +170,10 @@ def _plan_after(
             yield from write_offset(sink, driver, generation, group_id, offset, text)
         ((_, was_committed),) = yield from _commit_each(sink, [(driver, generation)], sink.transaction_version)
     except AttemptFenced:
-        (found,) = yield from described(sink, [driver])
+        (found,) = yield from described([driver])
         was_committed = _was_committed(found, generation, sink.transaction_version)
     if was_committed is None:
-        (found,) = yield from described(sink, [driver])
+        (found,) = yield from described([driver])
         current = Ids.of(found)
         raise DriverFenced(sink=sink.names.sink, generation=str(generation), current=str(current))
     return (yield from plan(sink, allow_lost_state=allow_lost_state))
@@ -262,7 +262,7 @@ def _commit_each(
     found: dict[tuple[str, Ids], TransactionDescription] = {}
     for pause_ms in PAUSES_MS:
         refused = [each for each in pinned if meaning(answers[each].error_code).fenced]
-        found |= zip(refused, (yield from described(sink, [name for name, _ in refused])), strict=True)
+        found |= zip(refused, (yield from described([name for name, _ in refused])), strict=True)
         again = [each for each in refused if not _is_over(found[each], each[1])]
         if not again:
             break
@@ -329,12 +329,12 @@ def _open_since(sink: Sink, decision: Decision | None, listed: Sequence[str]) ->
 
     The transactions that the decision names have ended by now.
     """
-    found = yield from described(sink, listed)
+    found = yield from described(listed)
     for pause_ms in PAUSES_MS:
         if not (yield from _is_of_before(sink, decision, found)):
             break
         yield [Pause(pause_ms)]
-        found = yield from described(sink, listed)
+        found = yield from described(listed)
     are_open = [each for each in found if each.state == "Ongoing"]
     return [each for each in are_open if decision is None or not is_decided(sink, decision, each)]
 
@@ -363,9 +363,9 @@ def is_decided(sink: Sink, decision: Decision, description: TransactionDescripti
     )
 
 
-def open_ones(sink: Sink, listed: Sequence[str]) -> Steps[list[TransactionDescription]]:
+def open_ones(listed: Sequence[str]) -> Steps[list[TransactionDescription]]:
     """Return the `listed` transactions that are open. Raises TransactionRefused."""
-    found = yield from described(sink, listed)
+    found = yield from described(listed)
     return [each for each in found if each.state == "Ongoing"]
 
 
@@ -658,7 +658,7 @@ def _check_ages(
     most_ms = sink.timeout_ms - LEAST_TIME_LEFT_MS
     if not found or open_ms + waited_ms <= most_ms:
         return
-    (driver,) = yield from described(sink, [sink.names.driver])
+    (driver,) = yield from described([sink.names.driver])
     for each in found:
         age_ms = driver.start_time_ms - each.start_time_ms + waited_ms
         if age_ms > most_ms:
@@ -668,7 +668,7 @@ def _check_ages(
 def _too_late(
     sink: Sink, decision: Decision, description: TransactionDescription, expected: Ids, age_ms: int
 ) -> Steps[ExactlyOnceError]:
-    (driver,) = yield from described(sink, [sink.names.driver])
+    (driver,) = yield from described([sink.names.driver])
     if Ids.of(driver) != decision.generation:
         return (yield from _lost(sink, decision))
     if _is_replaced(description, expected):
@@ -706,13 +706,13 @@ def _described_since_begun(
     """
     names = [sink.names.slot(each.slot) for each in slots]
     waited_ms = 0
-    found = yield from described(sink, names)
+    found = yield from described(names)
     for pause_ms in PAUSES_MS:
         if not any(map(_is_from_before, slots, found)):
             break
         yield [Pause(pause_ms)]
         waited_ms += pause_ms
-        found = yield from described(sink, names)
+        found = yield from described(names)
     return found, waited_ms
 
 
@@ -759,7 +759,7 @@ def _decide(sink: Sink, decision: Decision) -> Steps[None]:
 def _lost(sink: Sink, decision: Decision) -> Steps[ExactlyOnceError]:
     """Return the error that says why the driver's ids are no longer valid."""
     generation = decision.generation
-    (driver,) = yield from described(sink, [sink.names.driver])
+    (driver,) = yield from described([sink.names.driver])
     current = Ids.of(driver)
     # A timeout leaves an aborted transaction with an epoch one higher (both versions, seen on 3.9.2 and 4.3.1). A
     # driver that takes the sink over leaves the state Empty.

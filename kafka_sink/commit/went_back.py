@@ -79,7 +79,7 @@ def _further(
     sink: Sink, slots: Sequence[int], expected: Mapping[int, tuple[Ids, int]]
 ) -> Steps[dict[int, TransactionDescription]]:
     """Return the slots' last transactions that were committed and are not the expected ones."""
-    described_now = yield from described(sink, [sink.names.slot(slot) for slot in slots])
+    described_now = yield from described([sink.names.slot(slot) for slot in slots])
     found = {
         slot: each
         for slot, each in zip(slots, described_now, strict=True)
@@ -129,7 +129,7 @@ def check_transactions(sink: Sink, facts: Facts, leaders: DescribeProducersRespo
         if ids is not None and latest.get(ids.producer_id, -1) > ids.producer_epoch + raised_by
     }
     for pause_ms in (*PAUSES_MS, None):
-        found = yield from described(sink, [sink.names.slot(slot) for slot in ahead])
+        found = yield from described([sink.names.slot(slot) for slot in ahead])
         ahead = {
             slot: ids
             for (slot, ids), each in zip(ahead.items(), found, strict=True)

@@ -197,7 +197,7 @@ def test_a_group_deleted_between_plan_and_task_has_its_slot_not_written_again() 
 def test_what_a_state_proves_of_pinned_ids(version: int, state: str, raised_by: int, expected: bool | None) -> None:
     exchange = Exchange(version)
     decision = exchange.decision()
-    (found,) = exchange.run(described(exchange.sink, ["orders.0"]))
+    (found,) = exchange.run(described(["orders.0"]))
     pinned = replace(decision, pinned=(Ids(found.producer_id, 5),))
     said = replace(found, state=state, producer_epoch=5 + raised_by)
     for description, proved in ((said, expected), (replace(said, producer_id=1), None)):
@@ -282,7 +282,7 @@ def test_rows_of_a_lost_decision_that_is_carried_out_in_part_are_not_aborted(ver
     exchange.decided(2, 1, but_one=True)
     exchange.kafka.roll_offsets_back_to_mark()
     assert stopped(exchange).slots == (0,)
-    (rest,) = exchange.run(described(exchange.sink, ["orders.1"]))
+    (rest,) = exchange.run(described(["orders.1"]))
     assert rest.state == "Ongoing"
 
 
@@ -314,7 +314,7 @@ def test_a_slot_that_said_nothing_and_died_is_no_loss(version: int) -> None:
     found = exchange.run(two_phase.plan(exchange.sink))
     is_second = iter([False, True])
     exchange.run_until(exchange.beginning(found), lambda effects: "InitProducerId" in str(effects) and next(is_second))
-    (slot,) = exchange.run(described(exchange.sink, ["orders.0"]))
+    (slot,) = exchange.run(described(["orders.0"]))
     assert slot.state == "CompleteCommit"
     exchange.micro_batch(2)
     assert exchange.kafka.visible == ["0/0", "0/1"]

@@ -47,7 +47,7 @@ class Operator(Exchange):
         return made
 
     def describe_sink(self, partitions: tuple[tuple[str, int], ...] = PARTITIONS) -> SinkTransactions:
-        return self.seen_as(self.run(open_transactions.look(self.sink, "orders.", partitions)))
+        return self.seen_as(self.run(open_transactions.look("orders.", partitions)))
 
     def seen_as(self, seen: Seen) -> SinkTransactions:
         return self.run(open_transactions.describe_sink(self.sink, seen))
@@ -69,7 +69,7 @@ def test_a_list_that_is_refused_is_not_an_empty_one() -> None:
     operator = Operator()
     denied = apis.ListTransactionsResponse(0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ())
     operator.answer = instead(apis.ListTransactionsRequest, [denied])
-    for steps in (open_transactions.open_now("ord"), open_transactions.look(operator.sink, "orders.", PARTITIONS)):
+    for steps in (open_transactions.open_now("ord"), open_transactions.look("orders.", PARTITIONS)):
         assert refused(operator, steps).api == "ListTransactions"
 
 
@@ -324,7 +324,7 @@ def written(version: int, **sink: Any) -> tuple[Exchange, Facts]:
 
 
 def looked_at(exchange: Exchange) -> SinkTransactions:
-    looked = exchange.run(look(exchange.sink, "orders.", exchange.touched(SLOTS)))
+    looked = exchange.run(look("orders.", exchange.touched(SLOTS)))
     return exchange.run(describe_sink(exchange.sink, looked))
 
 

@@ -455,12 +455,12 @@ def test_a_plan_aborts_nothing_that_the_decision_names_whatever_coordinators_say
 def test_a_plan_aborts_what_is_listed_as_open_though_a_stale_answer_says_ended(version: int, stale: int) -> None:
     """It knows the last micro-batch, and not the attempt that has begun since. `stale`: its answers."""
     exchange = after_commit(1, version)
-    (before,) = exchange.run(described(exchange.sink, ["orders.0"]))
+    (before,) = exchange.run(described(["orders.0"]))
     assert before.state == "CompleteCommit"
     exchange.tasks(1, 1)
     exchange.answer = told_first(apis.DescribeTransactionsResponse(0, (before,)), stale)
     exchange.run(two_phase.plan(exchange.sink))
-    (after,) = exchange.run(described(exchange.sink, ["orders.0"]))
+    (after,) = exchange.run(described(["orders.0"]))
     assert after.state != "Ongoing"
     assert exchange.kafka.visible == ["0/0"]
 

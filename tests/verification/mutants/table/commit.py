@@ -135,7 +135,7 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant("recovery with unpinned ids: those that the slot has now",
            "docs/design/exactly-once.md: EndTxn with the pinned ids",
            "$PINNED = [($SINK.names.slot($SLOT), $IDS) for $SLOT in $SLOTS if ($IDS := $DECISION.pinned[$SLOT]) is "
-           "not None]", "found = yield from described($SINK, [$SINK.names.slot($SLOT) for $SLOT in $SLOTS])\n"
+           "not None]", "found = yield from described([$SINK.names.slot($SLOT) for $SLOT in $SLOTS])\n"
            "$PINNED = [(each.transactional_id, Ids(each.producer_id, each.producer_epoch)) for each in found]",
            f"{_TWO_PHASE}test_a_plan_that_is_overtaken_commits_nothing_that_was_begun_since"),
     Mutant("recovery commits in the version that the cluster has now, not in that of the transaction",
@@ -148,7 +148,7 @@ COMMIT: tuple[Mutant, ...] = (
            f"{_WORLDS}[stale transaction coordinators may answer for a moment]"),
     Mutant("a plan aborts what the decision names, where that is said to be open",
            "docs/design/exactly-once.md: a decision is committed whole, by every plan and commit",
-           '$OPEN_SINCE($SINK, $DECISION, $IN($LISTED, "Ongoing"))', 'open_ones($SINK, $IN($LISTED, "Ongoing"))',
+           '$OPEN_SINCE($SINK, $DECISION, $IN($LISTED, "Ongoing"))', 'open_ones($IN($LISTED, "Ongoing"))',
            f"{_TWO_PHASE}test_a_plan_aborts_nothing_that_the_decision_names_whatever_coordinators_say", within="plan"),
     Mutant("slots that no decision names are left open",
            "docs/design/exactly-once.md: a plan aborts what is open and undecided",
