@@ -78,6 +78,8 @@ lock: python  ## lock what `make` installs, from setup.cfg; ARGS=--upgrade, or A
 	UV_CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/uv pip compile $(LOCKED) $(ARGS) \
 		--extra dev --output-file requirements/dev.txt setup.cfg
 	UV_CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/uv pip compile $(LOCKED) $(ARGS) \
+		--constraint requirements/dev.txt --extra connect --output-file requirements/connect.txt setup.cfg
+	UV_CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/uv pip compile $(LOCKED) $(ARGS) \
 		--constraint requirements/dev.txt --extra release --output-file requirements/release.txt setup.cfg
 	printf '%s\n' $(KERNEL_TESTS) | UV_CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/uv pip compile $(LOCKED) $(ARGS) \
 		--constraint requirements/dev.txt --output-file requirements/kernel.txt -

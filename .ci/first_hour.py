@@ -119,7 +119,7 @@ STEPS = (
     Step(
         "commands",
         """
-        pykafka version
+        pykafka version | grep -E '^pyspark .*, package pyspark '
         pykafka check --bootstrap-servers $SERVERS --topic threads-0
         pykafka check --bootstrap-servers $SERVERS --topic threads-0 --spark 'local[1]'
         pykafka read --bootstrap-servers $SERVERS --topic threads-0 --limit 2

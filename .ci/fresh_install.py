@@ -1,4 +1,4 @@
-"""Run in a new environment with only the wheel and its dependencies, outside the sources.
+"""Run in a new environment with only the wheel, its dependencies and its extra `spark`, outside the sources.
 
 Spark must find the format itself. Its workers must try to reach a broker that does not exist: before that they import
 everything that the sink needs.

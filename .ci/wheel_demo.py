@@ -3,8 +3,9 @@
     python3 .ci/wheel_demo.py build/wheel/<...>.whl build/flights/<...>.tar.gz [compiled | vectorised]
 
 The wheel must bring the compiled kernel, unless the last argument says otherwise (`make release` tries the pure wheel).
-First only the wheel's own requirements are installed: Spark must find the format (`fresh_install.py`). Then, with the
-extra `demo`, copies of the demo's scripts run, which are not in the wheel. Uses only the standard library.
+First only the wheel's own requirements are installed, as on a cluster: they bring no pyspark, and commands work. With
+the extra `spark` Spark must find the format (`fresh_install.py`). Then, with the extra `demo`, copies of the demo's
+scripts run, which are not in the wheel. Uses only the standard library.
 """
 
 from __future__ import annotations
@@ -20,6 +21,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = ("demo", "jobs", "conf")
 CALLERS = ("PYTHON", "PYSPARK", "SPARK", "VIRTUAL_ENV", "PYKAFKA")
+NO_PYSPARK = """\
+import importlib.util
+assert importlib.util.find_spec("pyspark") is None and importlib.util.find_spec("py4j") is None
+try:
+    import pyspark_pykafka
+except ModuleNotFoundError as error:
+    assert all(extra in str(error) for extra in ("[spark]", "[connect]", "[sail]")), error
+else:
+    raise AssertionError("it needs a pyspark")
+"""
 
 
 def main() -> int:
@@ -41,6 +52,9 @@ def main() -> int:
 
         run("-m", "pip", "install", "--quiet", wheel)
         run("-c", f"from kafka_sink.records.kernel import KERNEL as is_; assert is_.name == {kernel!r}, is_.name")
+        run("-c", NO_PYSPARK)
+        run("-m", "kafka_sink", "version")
+        run("-m", "pip", "install", "--quiet", f"{wheel}[spark]")
         run(ROOT / ".ci" / "fresh_install.py")
         run("-m", "pip", "install", "--quiet", f"{wheel}[demo]")
         for scripts in SCRIPTS:

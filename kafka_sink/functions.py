@@ -32,11 +32,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 
+from kafka_sink.installed import needs_pyspark
 from kafka_sink.records.key_hashes import murmur2
 from kafka_sink.records.partitioner import POSITIVE_MASK
+
+with needs_pyspark():
+    from pyspark.sql import Column
+    from pyspark.sql import functions as F
 
 ColumnOrName = Column | str
 

@@ -65,7 +65,7 @@ class IvyNotFound(LocalKafkaError):
     searched: str
 
     _happened = "no Ivy to fetch the local broker's jars with: {searched}."
-    _advice = "The jar comes with the PyPI package pyspark: install that in this Python."
+    _advice = "The jar comes with Spark: pip install 'pyspark-pykafka[spark]', in a Python without pyspark-client."
 
 
 class DownloadFailed(LocalKafkaError):

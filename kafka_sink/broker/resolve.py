@@ -225,13 +225,14 @@ def installed_pyspark() -> Path:
     """Return the folder of the PySpark package, without importing it: the import takes a second."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
-        raise IvyNotFound(searched="PySpark is not installed")
+        raise IvyNotFound(searched="no pyspark is installed")
     return Path(spec.submodule_search_locations[0])
 
 
 def find_ivy_jar(pyspark: Path) -> Path:
-    """Return the path of Ivy's jar in a PySpark package. Raises IvyNotFound."""
-    found = sorted(pyspark.glob("jars/ivy-*.jar"))
+    """Return the path of Ivy's jar: in pip's pyspark, or in the Spark of the cluster's. Raises IvyNotFound."""
+    # The cluster's pyspark is SPARK_HOME/python/pyspark.
+    found = sorted(pyspark.glob("jars/ivy-*.jar")) or sorted(pyspark.parent.parent.glob("jars/ivy-*.jar"))
     if not found:
         raise IvyNotFound(searched=f"{pyspark} holds no jars/ivy-*.jar")
     return found[-1]

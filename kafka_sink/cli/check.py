@@ -31,10 +31,11 @@ from typing import TYPE_CHECKING
 
 from kafka_sink.command_line import add_json, add_options, answer, options_of, parser_of, say, terminal_width
 from kafka_sink.doctor.reading import examine_read
-from kafka_sink.doctor.report import Finding, Report, Verdict, failed, ok, warning
+from kafka_sink.doctor.report import Finding, Report, Verdict, failed, ok, skipped, warning
 from kafka_sink.doctor.writing import examine
 from kafka_sink.errors import ConfigError, KafkaSinkError
 from kafka_sink.errors.failures import of_read
+from kafka_sink.installed import NEEDED, found_pyspark
 from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.options.config import SinkConfig, given_options, sink_config
 from kafka_sink.options.reading import READING, ReadConfig, read_config
@@ -54,7 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = read_configuration(args) if args.read else configuration(args)
     except ConfigError as error:
         return say(f"error: {error}", WRONG_USAGE)
-    report = examined_read(config) if isinstance(config, ReadConfig) else examine(config)
+    if args.spark is not None and found_pyspark() is None:
+        return say(f"error: {NEEDED}", WRONG_USAGE)
+    report = Report((Verdict("pyspark", "this Python", _pyspark()),))
+    report += examined_read(config) if isinstance(config, ReadConfig) else examine(config)
     if args.spark is not None:
         client = config.consumer if isinstance(config, ReadConfig) else config.producer
         report += from_spark(client, args.spark)
@@ -108,6 +112,15 @@ def parser() -> argparse.ArgumentParser:
 def configuration(args: argparse.Namespace) -> SinkConfig:
     """Return the configuration of the write. Raises ConfigError."""
     return sink_config(options_of(args, {"kafka.bootstrap.servers": args.bootstrap_servers, "topic": args.topic}))
+
+
+def _pyspark() -> Finding:
+    """Say which pyspark this Python imports. This command needs none without --spark."""
+    found = found_pyspark()
+    if found is None:
+        return skipped("none is installed here: commands need none")
+    trouble = found.trouble()
+    return ok(str(found)) if trouble is None else warning(*trouble)
 
 
 def read_configuration(args: argparse.Namespace) -> ReadConfig:

@@ -6,7 +6,7 @@ another pyspark run the command again. A second call changes nothing.
 
 examples:
     pykafka warm
-    RUN pip install pyspark-pykafka && pykafka warm
+    RUN pip install 'pyspark-pykafka[spark]' && pykafka warm
     pykafka warm --undo
 
 exit status: 0 done; 1 there is no archive, or it cannot be written; 2 wrong usage

@@ -25,6 +25,7 @@ from marshal import dumps
 from pathlib import Path
 
 from kafka_sink.doctor.report import Finding, Verdict, failed, ok, warning
+from kafka_sink.installed import found_pyspark
 from kafka_sink.kafka.config import VERSION
 from kafka_sink.records.kernel import KERNEL
 
@@ -35,7 +36,7 @@ class Interpreter:
 
     `folder` is the folder or zip that contains the package. `loss` and `remedy` say why the compiled kernel is not in
     use, and what to do. Both are empty if it is in use, or was switched off. `compiles`: the process compiles pyspark's
-    modules, because nobody has called `pykafka warm`.
+    modules, because nobody has called `pykafka warm`. `pyspark`: its version, and whose it is.
     """
 
     executable: str
@@ -46,10 +47,12 @@ class Interpreter:
     loss: str = ""
     remedy: str = ""
     compiles: bool = False
+    pyspark: str = ""
 
     def __str__(self) -> str:
         return (
-            f"{self.executable}, Python {self.python}, kafka_sink {self.version} in {self.folder}, {self.kernel} kernel"
+            f"{self.executable}, Python {self.python}, kafka_sink {self.version} in {self.folder}, {self.kernel} "
+            f"kernel, pyspark {self.pyspark}"
         )
 
     def to_json(self) -> str:
@@ -68,6 +71,7 @@ def this_interpreter() -> Interpreter:
         loss="" if loss is None else loss.reason,
         remedy="" if loss is None else loss.remedy,
         compiles=compiles_pyspark(),
+        pyspark=str(found_pyspark()),
     )
 
 

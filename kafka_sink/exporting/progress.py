@@ -21,13 +21,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 from weakref import ref
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from kafka_sink.spark.source import KafkaDataSource, source_of
 from kafka_sink.spark.tally import Tally
+
+if TYPE_CHECKING:
+    # A client of Spark Connect has none.
+    from pyspark import SparkContext
 
 log = logging.getLogger(__name__)
 _numbers = itertools.count(1)

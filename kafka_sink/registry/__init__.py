@@ -26,7 +26,10 @@ ask for the schemas of writers.
 
 from __future__ import annotations
 
-from kafka_sink.registry.column import serialized
-from kafka_sink.registry.reading import deserialized
+from kafka_sink.installed import needs_pyspark
+
+with needs_pyspark():
+    from kafka_sink.registry.column import serialized
+    from kafka_sink.registry.reading import deserialized
 
 __all__ = ["deserialized", "serialized"]

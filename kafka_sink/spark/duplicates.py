@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-
+from kafka_sink.installed import needs_pyspark
 from kafka_sink.records.dead_letters import REASON
 from kafka_sink.records.row_identity import NAMES
+
+with needs_pyspark():
+    from pyspark.sql import Column
+    from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -15,8 +15,11 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from kafka_sink.installed import NEEDED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,11 +43,16 @@ def other_python() -> str | None:
 
 
 def warn_if_it_lacks_the_package() -> None:
-    """Log a warning if a Spark that this process starts would not find the format. Not for a worker of Spark, for a
-    client of Spark Connect, or for a command of this package."""
+    """Log a warning if there is no pyspark, or if a Spark that this process starts would not find the format. Not for a
+    worker of Spark, for a client of Spark Connect, or for a command of this package."""
     is_command = Path(sys.argv[0]).name == "pykafka" or any(each.startswith("kafka_sink") for each in sys.orig_argv)
     is_worker = any(name.startswith("PYTHON_WORKER_FACTORY") for name in os.environ)
-    if is_command or is_worker or "SPARK_REMOTE" in os.environ or (python := other_python()) is None:
+    if is_command or is_worker:
+        return
+    if find_spec("pyspark") is None:
+        log.warning(NEEDED)
+        return
+    if "SPARK_REMOTE" in os.environ or (python := other_python()) is None:
         return
     import subprocess
 

@@ -11,22 +11,24 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 from weakref import WeakKeyDictionary
 
-from pyspark import cloudpickle
-from pyspark.errors import AnalysisException
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-)
-
 from kafka_sink.errors import FormatNotReplaced, ReadUnsupported
 from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.errors.redaction import Secret
+from kafka_sink.installed import needs_pyspark
 from kafka_sink.kafka.config import RegisteredToken
 from kafka_sink.spark import session
 from kafka_sink.spark.interceptors import Interceptor
+
+with needs_pyspark():
+    from pyspark import cloudpickle
+    from pyspark.errors import AnalysisException
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,9 +17,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from code_blocks import run_bash
+from connect_server import connect_server
 from kafka_sink.broker import LocalKafka
 from spark_writes import numbers_in
 from standalone_spark import SPARK_HOME, StandaloneSpark, bare_environment, standalone_spark
@@ -57,6 +59,21 @@ def shipment(tmp_path_factory: pytest.TempPathFactory) -> Shipment:
     installed, bare = (environment(folder / name) for name in ("installed", "bare"))
     pip("--python", str(installed), "install", "--no-deps", "--no-index", str(wheel))
     return Shipment(wheel, installed, bare, "compiled" if "abi3" in wheel.name else "vectorised")
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory, shipment: Shipment) -> Path:
+    """The Python of an environment with the wheel, and all that its extra `connect` brings, in the locked versions."""
+    folder = tmp_path_factory.mktemp("client")
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
+    for arguments in (
+        ("install", "--require-hashes", "--requirement", str(ROOT / "requirements" / "connect.txt")),
+        ("install", "--no-deps", "--no-index", str(shipment.wheel)),
+        ("check",),
+    ):
+        pip("--python", str(python), *arguments)
+    return python
 
 
 def built_wheel(folder: Path) -> Path:
@@ -213,6 +230,41 @@ def test_a_zip_as_an_artifact_of_spark_connect(run: Run, shipment: Shipment) -> 
     assert not told.found
     assert LOST in told.at["planner"][1]
     assert LOST in told.at["tasks"][1]
+
+
+def test_a_client_of_spark_connect_needs_pyspark_client_alone(
+    kafka: LocalKafka, shipment: Shipment, client: Path, tmp_path: Path
+) -> None:
+    """Everything that kafka_sink does there, without py4j and Java."""
+    with connect_server(tmp_path, shipment.installed) as remote:
+
+        def told(*command: object) -> str:
+            environment = bare_environment(SPARK_REMOTE=remote, PATH=str(client.parent), JAVA_HOME=str(tmp_path))
+            ended = subprocess.run(
+                list(map(str, command)), env=environment, cwd=tmp_path, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, text=True, timeout=DEADLINE_S,
+            )  # fmt: skip
+            assert ended.returncode == 0, ended.stdout[-4_000:]
+            return ended.stdout
+
+        said = told(client, APPLICATION.with_name("connect_client_app.py"), kafka.bootstrap_servers, tmp_path)
+        seen = json.loads(said.splitlines()[-1])
+        servers = ("--bootstrap-servers", kafka.bootstrap_servers, "--topic", "client-plain")
+        checked = told(client.with_name("pykafka"), "check", *servers, "--json", "--spark", remote)
+    assert re.fullmatch(
+        r"(\S+), package pyspark-client \1: a client of Spark Connect, .*", of_client := seen.pop("pyspark")
+    )
+    assert seen == {
+        "py4j": False, "java": None, "server": pyspark.__version__, "validated": [True, True],
+        "exported": [1_000, True], "receipts": True, "of a table": 2, "plain": True, "functions": 1_000,
+        "partitions": 2, "streamed by append": 1_000, "streamed by update": 1_000, "error": "TopicNotFound",
+    }  # fmt: skip
+    verdicts = json.loads(checked.splitlines()[-1])["verdicts"]
+    found = {(each["step"], each["where"]): each["found"] for each in verdicts}
+    assert found["pyspark", "this Python"] == of_client
+    assert found["python", "driver"].endswith(f"pyspark {of_client}")
+    of_server = f"pyspark {pyspark.__version__}, package pyspark {pyspark.__version__}"
+    assert all(of_server in found["python", process] for process in ("planner", "tasks"))
 
 
 def test_the_check_names_the_python_of_each_process(

@@ -29,7 +29,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"options"}),
     frozenset({"kafka"}),
     frozenset({"records"}),
-    frozenset({"errors"}),
+    frozenset({"errors", "installed"}),
 )
 
 # The same inside the client. Authentication is one folder with modules in several layers: the configuration has what

@@ -190,7 +190,7 @@ def test_the_facts_are_those_of_setup_cfg_and_of_what_was_tried() -> None:
     table = readme.partition("[start:compatibility]")[2].partition("[end:compatibility]")[0]
     sparks = [spark.rpartition(".")[0] for spark in re.findall(r"^\| (\d+\.\d+\.\d+) \|", table, re.MULTILINE)]
     kafkas = [kafka.rpartition(".")[0] for kafka in re.findall(r"Kafka (\d+\.\d+\.\d+) \|", table)]
-    assert f"pyspark >= {sparks[0]}" in settings["options"]["install_requires"].splitlines()
+    assert f"pyspark >= {sparks[0]}" in settings["options.extras_require"]["spark"].splitlines()
     python = settings["options"]["python_requires"].removeprefix(">= ")
     assert settings["metadata"]["version"] == VERSION
     licence = {"Apache-2.0": "Apache License 2.0"}[settings["metadata"]["license"]]

@@ -10,9 +10,7 @@ LICENCES = {
     "crc32c": "LGPL-2.1-or-later",
     "kio": "Apache-2.0",
     "numpy": "BSD-3-Clause AND 0BSD AND MIT AND Zlib AND CC0-1.0",
-    "py4j": "BSD-3-Clause",
     "pyarrow": "Apache-2.0",
-    "pyspark": "Apache-2.0",
     "typing-extensions": "PSF-2.0",
     "zstandard": "BSD-3-Clause",
 }
@@ -24,5 +22,8 @@ LICENCES_OF_EXTRAS = {
     "cryptography": "Apache-2.0 OR BSD-3-Clause",
     "opentelemetry-api": "Apache-2.0",
     "prometheus-client": "Apache-2.0 AND BSD-2-Clause",
+    "pysail": "Apache-2.0",
+    "pyspark": "Apache-2.0",
+    "pyspark-client": "Apache-2.0",
     "tqdm": "MPL-2.0 AND MIT",
 }

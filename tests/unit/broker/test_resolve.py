@@ -161,8 +161,10 @@ def test_ivy_jar_of_the_installed_pyspark_or_by_glob(tmp_path: Path, monkeypatch
     jar.parent.mkdir()
     jar.touch()
     assert resolve.find_ivy_jar(tmp_path) == jar
+    # The cluster's pyspark is below SPARK_HOME, the jars too.
+    assert resolve.find_ivy_jar(tmp_path / "python" / "pyspark").samefile(jar)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(IvyNotFound, match="PySpark is not installed"):
+    with pytest.raises(IvyNotFound, match="no pyspark is installed"):
         resolve.installed_pyspark()
 
 

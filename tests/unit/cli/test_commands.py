@@ -64,13 +64,13 @@ def test_a_wrong_line_is_refused(arguments: list[str], found: list[Verdict]) -> 
 def test_warnings_are_no_failure(found: list[Verdict], capsys: pytest.CaptureFixture[str]) -> None:
     found += [Verdict("dns", "b:9092", ok("10.0.0.1")), Verdict("acks", "topic t", warning("acks=1", "set all"))]
     assert check_main(SERVERS) == OK
-    assert "1 OK, 1 WARNING" in capsys.readouterr().out
+    assert "2 OK, 1 WARNING" in capsys.readouterr().out
     found.append(Verdict("tcp", "b:9092", failed("refused", "check the port")))
     assert check_main(SERVERS) == FAILED
     assert "to fix it: check the port" in capsys.readouterr().out
     assert check_main([*SERVERS, "--json"]) == FAILED
     (line,) = capsys.readouterr().out.splitlines()
-    assert json.loads(line)["verdicts"][2]["remedy"] == "check the port"
+    assert json.loads(line)["verdicts"][3]["remedy"] == "check the port"
 
 
 def test_spark_adds_what_executors_see(
@@ -398,7 +398,11 @@ def test_version_for_people_and_for_scripts(capsys: pytest.CaptureFixture[str]) 
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert main(["version", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert {name: version or "not installed" for name, version in found.items()} == lines
+    origin = found.pop("pyspark_from")
+    assert {name: version or "not installed" for name, version in found.items()} == lines | {
+        "pyspark": found["pyspark"]
+    }
+    assert lines["pyspark"] == f"{found['pyspark']}, {origin}"
     assert lines["python"] == ".".join(map(str, sys.version_info[:3]))
 
 

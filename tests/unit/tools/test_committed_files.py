@@ -125,7 +125,7 @@ def versions_of(pins: list[Requirement]) -> set[str]:
     return {str(pin.specifier).removeprefix("==") for pin in pins}
 
 
-@pytest.mark.parametrize("extra", ["dev", "release"])
+@pytest.mark.parametrize("extra", ["dev", "connect", "release"])
 def test_every_requirement_is_locked_with_a_hash_to_a_version_that_it_allows(extra: str) -> None:
     pins = locked(extra)
     for requirement in requirements(extra):
@@ -157,5 +157,5 @@ def test_the_committed_picture_shows_the_readme_and_refers_to_no_other_host() ->
     assert [line for line in expected if line not in shown] == []
     assert set(re.findall(r"https?:[^\"\s]+", picture)) == {"http://www.w3.org/2000/svg"}
     # Commands have their comments cut off.
-    assert recording.typed()[1] == "pip install --quiet ./pykafka"
+    assert recording.typed()[1] == "pip install --quiet './pykafka[spark]'"
     assert not [command for command in recording.typed() if "#" in command]

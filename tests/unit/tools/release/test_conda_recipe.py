@@ -14,8 +14,9 @@ from release.stand_in_channel import as_conda_says
 ROOT = Path(__file__).resolve().parents[4]
 # Where conda-forge has another name than the package index.
 CONDA_NAMES = {"confluent-kafka": "python-confluent-kafka", "prometheus-client": "prometheus_client"}
-# Those of one package each. `registry` and `demo` ask for the same packages.
-EXTRAS = ("verify", "keystores", "progress", "prometheus", "opentelemetry", "aws")
+# Those of one package each. `registry` and `demo` ask for the same packages; `connect` and `sail` for what conda-forge
+# may not have.
+EXTRAS = ("spark", "verify", "keystores", "progress", "prometheus", "opentelemetry", "aws")
 
 
 @pytest.fixture

@@ -12,9 +12,11 @@ from packaging.utils import canonicalize_name
 from release.licences import LICENCES, LICENCES_OF_EXTRAS
 
 ROOT = Path(__file__).resolve().parents[4]
-EXTRAS = ("verify", "keystores", "progress", "prometheus", "opentelemetry", "aws", "registry")
+EXTRAS = (
+    "spark", "connect", "sail", "verify", "keystores", "progress", "prometheus", "opentelemetry", "aws", "registry",
+)  # fmt: skip
 # Their metadata name the licence in other words than SPDX.
-IN_OTHER_WORDS = {"confluent-kafka": "Apache Software License", "py4j": "BSD License"}
+IN_OTHER_WORDS = {"confluent-kafka": "Apache Software License"}
 
 
 def of_setup_cfg(section: str, key: str) -> list[Requirement]:
