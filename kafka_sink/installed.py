@@ -75,7 +75,7 @@ class Pyspark:
         names = " ".join(each.split()[0] for each in self.packages)
         again = f"pip uninstall {names or 'pyspark'}, then pip install the one that is needed"
         if not self.version:
-            return f"{self.folder} has no __init__.py: a package that shared the folder was uninstalled", again
+            return f"{self.folder} lacks files: a package that shared the folder was uninstalled", again
         if len(self.packages) > 1:
             return (
                 f"{self.origin} share the folder {self.folder}: the later one has overwritten the other's files, and "
