@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -117,8 +118,15 @@ T = TypeVar("T")
 def read(of: type[T], message: Message, **known: Any) -> T:
     """Return the dataclass `of` with the fields of `message` that have the names of its fields, and with `known`. A
     field that the version of `message` lacks keeps its default."""
-    found = {"throttle_time_ms" if name == "throttle_time" else name: value for name, value in message.items()} | known
-    return of(**{each.name: found[each.name] for each in fields(of) if each.name in found})  # type: ignore[arg-type]
+    found = {**message, **known}
+    if "throttle_time" in message:
+        found["throttle_time_ms"] = message["throttle_time"]
+    return of(**{name: found[name] for name in _names(of) if name in found})  # type: ignore[arg-type]
+
+
+@functools.cache
+def _names(of: type) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(of))
 
 
 def partition_results(topics: Iterable[Message]) -> tuple[PartitionResult, ...]:
