@@ -39,7 +39,7 @@ STARTS: tuple[Mutant, ...] = (
            f"{_STARTS}test_a_later_action_begins_where_the_first_one_did", within="again"),
     Mutant("starts: a later action reads an idle partition from its first record", _ONE_START,
            "max(each.first, planned.idle.get($PARTITION, 0))", "each.first",
-           f"{_STARTS}test_a_partition_with_nothing_to_read_begins_where_the_plan_saw_its_end"),
+           f"{_GROUP_STARTS}test_a_later_action_on_a_batch_begins_where_the_group_was"),
     Mutant("starts: before Spark 4.2 available-now loses what the first micro-batch does not record", _ONE_START,
            "self._is_end_fixed and moves($STARTING)", "False",
            f"{_STARTS}test_before_spark_4_2_available_now_is_refused_a_start_that_moves"),
