@@ -98,24 +98,23 @@ class Patience:
         return waited_ms >= self._limit_ms or of_throttles_ms >= THROTTLED_LIMITS * self._limit_ms
 
 
-# Of the first answer to a query that may want no more than a few rows, and by how much the next ones are larger.
+# Of the first Fetch answer of a read of which Spark may want a few rows, and how much larger the next ones are.
 FIRST_BYTES, GROWTH = 64 * 1024, 4
 
 
 class Appetite:
-    """How many `bytes` of batches the next Fetch asks for, `most_bytes` in the end.
+    """How many `bytes` a task takes at once, `most_bytes` in the end.
 
     A task cannot know that Spark wants no more of its rows, as for a `limit`: it goes on until the socket to Spark is
-    full or closed. So the answers of a batch read begin small. `begins_small`: False for a micro-batch, which is read
-    to its end.
+    full or closed. So a batch read begins small. A micro-batch is read to its end, and does not.
     """
 
-    def __init__(self, most_bytes: int, *, begins_small: bool) -> None:
+    def __init__(self, most_bytes: int, first_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self.bytes = min(FIRST_BYTES, most_bytes) if begins_small else most_bytes
+        self.bytes = min(first_bytes, most_bytes)
 
     def fed(self) -> None:
-        """Note an answer with records."""
+        """Note that it had so much."""
         self.bytes = min(self.bytes * GROWTH, self._most_bytes)
 
 

@@ -52,6 +52,7 @@ from kafka_sink.errors import (
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.config import ConsumerConfig, IsolationLevel
 from kafka_sink.kafka.consumer.fetch_policy import (
+    FIRST_BYTES,
     Action,
     Appetite,
     Patience,
@@ -94,6 +95,11 @@ class FetchSettings:
     reads_replacements: bool
     poll_timeout_ms: int
     begins_small: bool = False
+
+    def appetite(self) -> Appetite:
+        """Return that of the first Fetch."""
+        most_bytes = self.config.fetch_bytes
+        return Appetite(most_bytes, FIRST_BYTES if self.begins_small else most_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +149,7 @@ class Fetcher:
         self._not_before_ms = now_ms
         self._tries = 0
         self._patience = Patience(settings.poll_timeout_ms) if patience is None else patience
-        most_bytes = settings.config.fetch_bytes
-        self._appetite = appetite or Appetite(most_bytes, begins_small=settings.begins_small)
+        self._appetite = settings.appetite() if appetite is None else appetite
         # The leader epoch of the last record of the range, and the newest under which the log reaches the range's end.
         self._end_epoch = range_.leader_epoch if range_.record_epoch == NO_EPOCH else range_.record_epoch
         self._checked_epoch = range_.leader_epoch

@@ -71,11 +71,10 @@ class SharedFetcher:
         self.losses: list[tuple[FetchRange, Loss]] = []
         self._settings = settings
         self._network = network
-        most_bytes = settings.config.fetch_bytes
-        appetite = Appetite(most_bytes, begins_small=settings.begins_small)
-        self._requests = SharedRequests(network, settings.config, appetite)
+        self._requests = SharedRequests(network, settings.config, settings.appetite())
         # A range may have the whole of an answer.
-        self._of_range = Appetite(most_bytes, begins_small=False)
+        most_bytes = settings.config.fetch_bytes
+        self._of_range = Appetite(most_bytes, most_bytes)
         self._patience = Patience(settings.poll_timeout_ms)
         self._rng = rng
         lanes: dict[TopicPartition, Lane] = {}

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kafka_sink.errors import BatchOverLimit, MessageFormatTooOld, ReadError, RecordsCorrupt, TimestampNotReadable
 from kafka_sink.errors.failures import of_read, told_to_spark
+from kafka_sink.kafka.consumer.fetch_policy import Appetite
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet
 from kafka_sink.kafka.consumer.fetcher import FetchSettings
 from kafka_sink.kafka.statistics import ReadStatistics
@@ -75,7 +76,7 @@ class RangeReader:
         self, ranges: Sequence[FetchRange]
     ) -> Generator[pa.RecordBatch, None, Sequence[ReadStatistics]]:  # fmt: skip
         read = {each: [0, 0, 0] for each in ranges}
-        joined = Joined()
+        joined = Joined(begins_small=self._settings.begins_small)
         with self._lease() as reader:
             fetch = reader.fetch_all(ranges, self._settings)
             for range_, record_set in fetch:
@@ -158,6 +159,7 @@ def _read_error(error: Undecodable, place: Mapping[str, Any]) -> ReadError:
 
 # --- Arrow batches ----------------------------------------------------------------------------------------------------
 
+FIRST_JOINED_BYTES = 1024 * 1024
 # Columns with the same value in all rows of a partition.
 _CONSTANT = ("topic", "partition")
 
@@ -200,17 +202,28 @@ class Joined:
     """Joins record batches of many partitions into few, in their order: Spark takes each apart at a cost of its own.
 
     Until one is full it holds `most_rows` and `most_bytes` at most, and the same again while they are copied.
+    `begins_small`: the first ones are smaller, as Spark may want only a few rows.
     """
 
-    def __init__(self, most_rows: int = DEFAULT_LIMITS.most_rows, most_bytes: int = DEFAULT_LIMITS.most_bytes) -> None:
-        self._most_rows, self._most_bytes = most_rows, most_bytes
+    def __init__(
+        self,
+        most_rows: int = DEFAULT_LIMITS.most_rows,
+        most_bytes: int = DEFAULT_LIMITS.most_bytes,
+        *,
+        begins_small: bool = False,
+    ) -> None:
+        self._most_rows = most_rows
+        self._appetite = Appetite(most_bytes, FIRST_JOINED_BYTES if begins_small else most_bytes)
         self._parts: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """Take a record batch. Return those before it as one, if it does not fit beside them."""
         rows, size_bytes = self._rows + batch.num_rows, self._bytes + batch.nbytes
-        full = self.rest() if rows > self._most_rows or size_bytes > self._most_bytes else None
+        full = None
+        if rows > self._most_rows or size_bytes > self._appetite.bytes:
+            full = self.rest()
+            self._appetite.fed()
         self._parts.append(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes

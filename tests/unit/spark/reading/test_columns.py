@@ -115,3 +115,12 @@ def test_small_batches_are_joined_in_their_order_up_to_a_limit(sizes: list[int],
     for one, other in itertools.pairwise(found):
         assert one.num_rows + other.num_rows > rows or one.nbytes + other.nbytes > size_bytes // 2
     assert joined.rest() is None
+
+
+def test_the_first_joined_batches_of_a_read_are_small() -> None:
+    """Spark may want no more than their rows."""
+    quarter = pa.RecordBatch.from_arrays([pa.array([b"x" * 1024] * 250)], ["value"])
+    joined = Joined(10**9, 8 * 1024 * 1024, begins_small=True)
+    found = [whole for _ in range(100) if (whole := joined.add(quarter)) is not None]
+    assert [each.num_rows for each in found] == [1_000, 4_000, 8_000, 8_000]
+    assert sum(each.num_rows for each in found) + joined.rest().num_rows == 25_000  # type: ignore[union-attr]
