@@ -24,33 +24,63 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from kafka_sink.errors import SchemaUnreadable
+from kafka_sink.errors import ColumnNotInSchema, SchemaUnreadable
 from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.registry import values as V
-from kafka_sink.registry.forms import ArrowEncoding, check_name, does_not_fit, extra, framed, not_mapped, read_as
+from kafka_sink.registry.forms import (
+    ArrowEncoding,
+    check_name,
+    does_not_fit,
+    extra,
+    framed,
+    not_mapped,
+    read_as,
+    varint,
+)
 
 FORM = "Avro"
 SCHEMA_TYPE = "AVRO"
 REGISTRY_FORMAT = None  # the format in which the registry returns a schema
 
+# Logical types that Spark has no type for: their number is a column of whole numbers.
+_WHOLE_32: dict[str, V.Convert] = {"int": V.plain, "long": V.plain, "int:time-millis": V.plain}
+_WHOLE_64: dict[str, V.Convert] = {
+    "long": V.plain, "long:time-micros": V.plain, "long:timestamp-nanos": V.plain,
+    "long:local-timestamp-nanos": V.plain,
+}  # fmt: skip
 # Spark's type -> Avro's types (with `:logicalType`) that can hold all its values, and their conversions. The first is
-# the derived one. Functions below handle decimals, arrays, maps, structs, enum and fixed.
+# the derived one. Of a union's types the first in this order is taken. Functions below handle decimals, arrays, maps,
+# structs, enum and fixed.
 FITS: dict[type[T.DataType], dict[str, V.Convert]] = {
     T.BooleanType: {"boolean": V.plain},
-    T.ByteType: {"int": V.plain, "long": V.plain, "float": V.plain, "double": V.plain},
-    T.ShortType: {"int": V.plain, "long": V.plain, "float": V.plain, "double": V.plain},
-    T.IntegerType: {"int": V.plain, "long": V.plain, "double": V.plain},
-    T.LongType: {"long": V.plain},
+    T.ByteType: {**_WHOLE_32, "float": V.plain, "double": V.plain, **_WHOLE_64},
+    T.ShortType: {**_WHOLE_32, "float": V.plain, "double": V.plain, **_WHOLE_64},
+    T.IntegerType: {**_WHOLE_32, "double": V.plain, **_WHOLE_64},
+    T.LongType: _WHOLE_64,
     T.FloatType: {"float": V.plain, "double": V.plain},
     T.DoubleType: {"double": V.plain},
-    T.StringType: {"string": V.plain, "string:uuid": V.uuids},
+    T.StringType: {"string": V.plain, "string:uuid": V.uuids, "fixed:uuid": V.uuid_bytes},
     T.VarcharType: {"string": V.plain},
     T.CharType: {"string": V.plain},
     T.BinaryType: {"bytes": V.plain},
     T.DateType: {"int:date": V.days},
-    T.TimestampType: {"long:timestamp-micros": V.micros, "long:timestamp-millis": V.millis},
-    T.TimestampNTZType: {"long:local-timestamp-micros": V.micros, "long:local-timestamp-millis": V.millis},
-}
+    T.TimestampType: {
+        "long:timestamp-micros": V.micros, "long:timestamp-millis": V.millis, "long:timestamp-nanos": V.nanos,
+    },
+    T.TimestampNTZType: {
+        "long:local-timestamp-micros": V.micros, "long:local-timestamp-millis": V.millis,
+        "long:local-timestamp-nanos": V.nanos,
+    },
+}  # fmt: skip
+if hasattr(T, "TimeType"):  # since pyspark 4.1
+    FITS[T.TimeType] = {"long:time-micros": V.time_micros, "int:time-millis": V.time_millis}
+# Avro 1.12, "Logical Types", by the type that each annotates. Any other is ignored.
+LOGICAL_TYPES = {
+    *(logical for fits in FITS.values() for logical in fits if ":" in logical),
+    "bytes:decimal", "fixed:decimal", "fixed:duration",
+}  # fmt: skip
+UUID_BYTES, DURATION_BYTES, DIGITS_OF_MILLIS = 16, 12, 3
+NO_NULL = "is null, where its schema has no null"
 
 
 # --- derived ----------------------------------------------------------------------------------------------------------
@@ -100,14 +130,18 @@ def _or_null(avro_type: Any, has_null: bool) -> Any:
 
 
 @told_to_spark()
-def encoded(rows: pa.Array, head: bytes, *, written: tuple[str, ...], plan: V.Values) -> pa.Array:
+def encoded(rows: pa.Array, head: bytes, *, written: tuple[str, ...], plan: V.Values, is_raw: bool = False) -> pa.Array:
     """Encode the rows, on executors. `written`: the schema without logical types, behind those that it refers to.
 
-    Raises ValueNotInSchema or RegistryExtraMissing.
+    `is_raw`: the only field is bytes, which are written without their length. Raises ValueNotInSchema or
+    RegistryExtraMissing.
     """
+    values = V.python_values(rows, plan)
+    if is_raw:
+        return framed(head, values, lambda data, row: data.write(row[ONLY]))
     schema = _parsed(written)
     write = extra("fastavro", on_executor=True).schemaless_writer
-    return framed(head, V.python_values(rows, plan), lambda data, row: write(data, schema, row))
+    return framed(head, values, lambda data, row: write(data, schema, row))
 
 
 @functools.lru_cache(maxsize=16)
@@ -130,13 +164,53 @@ def fitted(text: str, columns: T.StructType, others: Mapping[str, str] = Mapping
     Raises SchemaUnreadable, or ColumnNotInSchema with the first column's path.
     """
     parse, named = extra("fastavro").parse_schema, dict[str, Any]()
+    schemas = [_with_valid_logical_types(json.loads(one)) for one in (*others.values(), text)]
     # The name of a reference is not used: a schema refers to the names of types.
-    *referred, parsed = [parse(json.loads(one), named_schemas=named) for one in (*others.values(), text)]
-    if not isinstance(parsed, dict) or parsed.get("type") != "record":
-        raise SchemaUnreadable(form=FORM, reason="the whole is not a record, whose fields the columns could be")
-    plan = _Fitting(named).record(columns, parsed, "", None)
-    written = tuple(json.dumps(_without_logical_types(one)) for one in (*referred, parsed))
-    return ArrowEncoding(text, parsed["name"], functools.partial(encoded, written=written, plan=plan))
+    parsed = [parse(one, named_schemas=named) for one in schemas]
+    return _whole(_official_text(text), columns, parsed, _Fitting(named))
+
+
+# The field of a record that a schema without a record is written as: a record's bytes are those of its fields.
+ONLY = "only"
+
+
+def _whole(text: str, columns: T.StructType, parsed: list[Any], fitting: _Fitting) -> ArrowEncoding:
+    """Return the encoding by the last of `parsed`: by a record, whose fields the columns are; or by another type, which
+    an only column is; or by the first of a union's types that fits."""
+    *referred, whole = parsed
+    is_union = isinstance(whole, list)
+    refused: ColumnNotInSchema | None = None
+    for place, branch in enumerate(whole if is_union else [whole]):
+        kind, about = _kind(branch, fitting.named)
+        if kind != "record" and len(columns) != 1:
+            continue
+        try:
+            if kind == "record":
+                plan = fitting.record(columns, about, "", None)
+            else:
+                (column,) = columns
+                plan = V.Record("", None, ((ONLY, fitting.one(column.dataType, branch, column.name, NO_NULL)),))
+        except ColumnNotInSchema as error:
+            refused = refused or error
+            continue
+        schema = about
+        if kind != "record":
+            schema = {"type": "record", "name": f"kafka_sink.{ONLY}", "fields": [{"name": ONLY, "type": branch}]}
+        written = tuple(json.dumps(_without_logical_types(one)) for one in (*referred, schema))
+        is_raw = kind == "bytes" and not is_union
+        encode = functools.partial(encoded, written=written, plan=plan, is_raw=is_raw)
+        name = "" if is_union else about.get("name", kind)
+        return ArrowEncoding(text, name, encode, start=varint(place << 1) if is_union else b"")
+    if refused is not None:
+        raise refused
+    reason = "the whole is not a record, whose fields the columns could be, nor is there only one column"
+    raise SchemaUnreadable(form=FORM, reason=reason)
+
+
+def _official_text(text: str) -> str:
+    """Return the text as the official client registers it: the name of a primitive type as an object."""
+    text = text.strip()
+    return text if text[:1] in "{[" else f'{{"type":{text}}}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,38 +241,93 @@ class _Fitting:
     def value(self, data_type: T.DataType, schema: Any, path: str) -> V.Values:
         """Return the conversion of a column. Nulls are checked by row, because most columns of Spark are nullable."""
         branches = [branch for branch in schema if branch != "null"] if isinstance(schema, list) else [schema]
-        no_null = None if isinstance(schema, list) and "null" in schema else "is null, where its schema has no null"
-        avro_type = self.named.get(branches[0], branches[0]) if isinstance(branches[0], str) else branches[0]
+        no_null = None if isinstance(schema, list) and "null" in schema else NO_NULL
         if len(branches) == 1:
-            kind = avro_type if isinstance(avro_type, str) else avro_type["type"]
-            match data_type, kind:
-                case T.StructType(), "record":
-                    return self.record(data_type, avro_type, f"{path}.", no_null)
-                case T.ArrayType(elementType=element), "array":
-                    return V.Items(path, no_null, self.value(element, avro_type["items"], f"{path}[]"))
-                case T.MapType(keyType=T.StringType(), valueType=value), "map":
-                    keys = V.Leaf(f"{path} (key)", "is null", V.plain)
-                    return V.Entries(path, no_null, keys, self.value(value, avro_type["values"], f"{path}{{}}"))
-            convert = _convert(data_type, avro_type, kind)
-            if convert is not None:
-                return V.Leaf(path, no_null, convert)
+            return self.one(data_type, branches[0], path, no_null)
+        # The type that Java takes for the column's type, else the first that fits, as fastavro.
+        order = list(FITS.get(type(data_type), ()))
+        for branch in sorted(branches, key=lambda one: _place(order, self._kind_of(one))):
+            with contextlib.suppress(ColumnNotInSchema):
+                plan = self.one(data_type, branch, path, no_null)
+                kind, about = _kind(branch, self.named)
+                return V.Branch(about.get("name", kind), plan)
         raise does_not_fit(path, data_type, json.dumps(_shown(schema)), FORM)
 
+    def one(self, data_type: T.DataType, schema: Any, path: str, no_null: str | None) -> V.Single:
+        """Return the conversion to a type that is no union."""
+        kind, about = _kind(schema, self.named)
+        match data_type, kind:
+            case T.StructType(), "record":
+                return self.record(data_type, about, f"{path}.", no_null)
+            case T.ArrayType(elementType=element), "array":
+                return V.Items(path, no_null, self.value(element, about["items"], f"{path}[]"))
+            case T.MapType(keyType=T.StringType(), valueType=value), "map":
+                keys = V.Leaf(f"{path} (key)", "is null", V.plain)
+                return V.Entries(path, no_null, keys, self.value(value, about["values"], f"{path}{{}}"))
+        convert = _convert(data_type, about, self._kind_of(schema))
+        if convert is None:
+            raise does_not_fit(path, data_type, json.dumps(_shown(schema)), FORM)
+        return V.Leaf(path, no_null, convert)
 
-def _convert(data_type: T.DataType, avro_type: Any, kind: str) -> V.Convert | None:
+    def _kind_of(self, schema: Any) -> str:
+        """Return the type, with its logical type if that is one of Avro's."""
+        kind, about = _kind(schema, self.named)
+        logical = f"{kind}:{about.get('logicalType')}"
+        return logical if logical in LOGICAL_TYPES else kind
+
+
+def _place(order: list[str], kind: str) -> int:
+    return order.index(kind) if kind in order else len(order)
+
+
+def _convert(data_type: T.DataType, about: dict[str, Any], kind: str) -> V.Convert | None:
     """Return the conversion, or None if the schema's type cannot hold all values of `data_type`."""
-    about = avro_type if isinstance(avro_type, dict) else {}
-    logical = about.get("logicalType")
     match data_type:
-        case T.DecimalType(precision=precision, scale=scale) if kind in ("bytes", "fixed") and logical == "decimal":
-            size_bytes = about["size"] if kind == "fixed" else V.decimal_bytes(precision)
-            fits = about.get("scale", 0) == scale and about["precision"] >= precision
-            return V.unscaled_bytes(size_bytes) if fits and size_bytes <= 16 else None
+        case T.DecimalType(precision=precision, scale=scale) if kind in ("bytes:decimal", "fixed:decimal"):
+            if about.get("scale", 0) != scale or about["precision"] < precision:
+                return None
+            return V.unscaled_bytes if kind == "bytes:decimal" else V.unscaled_fixed(about["size"])
         case T.StringType() if kind == "enum":
             return V.one_of(frozenset(about["symbols"]))
-        case T.BinaryType() if kind == "fixed":
+        case T.BinaryType() if kind in ("fixed", "fixed:duration", "fixed:uuid"):
             return V.of_size(about["size"])
-    return FITS.get(type(data_type), {}).get(f"{kind}:{logical}" if logical else kind)
+    if kind == "int:time-millis" and getattr(data_type, "precision", 0) > DIGITS_OF_MILLIS:
+        return None
+    return FITS.get(type(data_type), {}).get(kind)
+
+
+def _with_valid_logical_types(schema: Any) -> Any:
+    """Return the schema without logical types that contradict their type: Avro ignores them, and fastavro refuses them.
+
+    They are decimals that their precision, scale or size cannot be of, and sizes of a fixed that is no UUID.
+    """
+    if isinstance(schema, list):
+        return [_with_valid_logical_types(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    valid = {key: one if key in _TEXTS else _with_valid_logical_types(one) for key, one in schema.items()}
+    if not _is_valid(valid):
+        del valid["logicalType"]
+    return valid
+
+
+# What a schema has that is no schema.
+_TEXTS = ("default", "doc", "symbols", "aliases")
+
+
+def _is_valid(schema: dict[str, Any]) -> bool:
+    kind, size = schema.get("type"), schema.get("size")
+    match schema.get("logicalType"):
+        case "decimal" if kind in ("bytes", "fixed"):
+            precision, scale = schema.get("precision"), schema.get("scale", 0)
+            if not (type(precision) is int and type(scale) is int and 0 <= scale <= precision and precision > 0):
+                return False
+            return kind == "bytes" or (type(size) is int and 10**precision <= 1 << max(0, 8 * size - 1))
+        case "uuid" if kind == "fixed":
+            return bool(size == UUID_BYTES)
+        case "duration" if kind == "fixed":
+            return bool(size == DURATION_BYTES)
+    return True
 
 
 # The JSON type of a default, for Avro types that `_default` must find in a union.

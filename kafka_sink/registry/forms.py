@@ -96,6 +96,7 @@ class ArrowEncoding:
 
     `encode`: makes a binary array of rows and of the first bytes of each, on executors. `message_indexes`: see
     `prefix`. `references`: makes the SchemaReferences to other schemas, each of which `version` registers or looks up.
+    `start`: the bytes behind the framing that all rows begin with.
     """
 
     text: str
@@ -103,13 +104,14 @@ class ArrowEncoding:
     encode: Callable[[pa.Array, bytes], pa.Array]
     message_indexes: tuple[int, ...] = ()
     references: Callable[[Version], list[Any]] = no_references
+    start: bytes = b""
 
     def column(self, record: Column, head: bytes) -> Column:
         """Return the encoded column (binary). It is null where `record` is null."""
-        encode = self.encode
+        encode, first = self.encode, head + self.start
 
         def encoded(rows: pa.Array) -> pa.Array:
-            return encode(rows, head)
+            return encode(rows, first)
 
         in_batches: Any = F.arrow_udf(encoded, "binary")  # type: ignore[attr-defined]
         column: Column = in_batches(record)
@@ -123,13 +125,14 @@ def prefix(schema_id: int, message_indexes: Sequence[int] = ()) -> bytes:
     if message_indexes:
         # The file's first message, the usual one, is written as 0 instead of a list of one 0.
         numbers = [0] if list(message_indexes) == [0] else [len(message_indexes), *message_indexes]
-        path = b"".join(_varint(number << 1) for number in numbers)  # zigzag encoding of numbers from 0
+        path = b"".join(varint(number << 1) for number in numbers)  # zigzag encoding of numbers from 0
     return MAGIC_BYTE + schema_id.to_bytes(4, "big") + path
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
+    """Return an unsigned number as a varint of Protobuf, which an Avro number is too, after zigzag encoding."""
     low, rest = number & 0x7F, number >> 7
-    return bytes((low | 0x80,)) + _varint(rest) if rest else bytes((low,))
+    return bytes((low | 0x80,)) + varint(rest) if rest else bytes((low,))
 
 
 def framed(head: bytes, rows: Sequence[Any], write: Callable[[BinaryIO, Any], object]) -> pa.Array:

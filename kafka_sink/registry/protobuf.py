@@ -411,9 +411,8 @@ def _fit_one(data_type: T.DataType, field: FieldDescriptor, path: str, why_no_nu
     if field.enum_type is not None and isinstance(data_type, T.StringType):
         convert = V.one_of(frozenset(field.enum_type.values_by_name))
     elif isinstance(data_type, T.DecimalType):
-        size_bytes = V.decimal_bytes(data_type.precision)
         is_decimal = message is not None and message.full_name == DECIMAL
-        convert = V.decimal_parts(size_bytes, data_type.precision, data_type.scale) if is_decimal else None
+        convert = V.decimal_parts(data_type.scale) if is_decimal else None
     else:
         fits = FITS.get(type(data_type), {})
         convert = fits.get(kind_of(field))

@@ -22,6 +22,11 @@ from kafka_sink.errors import ValueNotInSchema
 # The text of RFC 4122, which both Java's and Python's UUID can read.
 UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
+MOST_MICROS_IN_NANOS = (2**63 - 1) // 1000
+# The least number that takes 2 bytes with its sign, 3, to 8; of two digits, three, to twenty.
+LEAST_OF_SIZE = np.array([1 << bits for bits in range(7, 63, 8)], np.int64)
+POWERS_OF_10 = np.array([10**digits for digits in range(1, 20)], np.uint64)
+
 # (values without nulls, path of the column) -> as many Python values
 Convert = Callable[[pa.Array, str], list[Any]]
 
@@ -57,7 +62,24 @@ class Entries:
     value: Values
 
 
-Values = Leaf | Record | Items | Entries
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A value of a union that has further types than null: with the name of its type, as fastavro takes it."""
+
+    name: str
+    of: Single
+
+    @property
+    def column(self) -> str:
+        return self.of.column
+
+    @property
+    def why_no_null(self) -> str | None:
+        return self.of.why_no_null
+
+
+Single = Leaf | Record | Items | Entries
+Values = Single | Branch
 
 
 def python_values(array: pa.Array, plan: Values) -> list[Any]:
@@ -88,6 +110,8 @@ def _present(array: pa.Array, plan: Values) -> list[Any]:
             keys = python_values(array.keys.slice(ends[0], ends[-1] - ends[0]), plan.key)
             entries = python_values(array.items.slice(ends[0], ends[-1] - ends[0]), plan.value)
             return [dict(zip(keys[start:end], entries[start:end], strict=True)) for start, end in _ranges(ends)]
+        case Branch():
+            return [(plan.name, value) for value in _present(array, plan.of)]
 
 
 def _ranges(ends: np.ndarray[Any, Any]) -> list[tuple[int, int]]:
@@ -114,6 +138,11 @@ def uuids(array: pa.Array, column: str) -> list[Any]:
     return values
 
 
+def uuid_bytes(array: pa.Array, column: str) -> list[Any]:
+    """Return the 16 bytes of UUIDs, which are texts."""
+    return [bytes.fromhex(value.replace("-", "")) for value in uuids(array, column)]
+
+
 def unsigned(array: pa.Array, column: str) -> list[Any]:
     numbers = array.to_numpy(zero_copy_only=False)
     if numbers.size and numbers.min() < 0:
@@ -135,6 +164,27 @@ def micros(array: pa.Array, column: str) -> list[Any]:
 def millis(array: pa.Array, column: str) -> list[Any]:
     """Return milliseconds since 1970, rounded down, as Spark's to_avro does."""
     values: list[Any] = (array.cast(pa.int64()).to_numpy() // 1000).tolist()
+    return values
+
+
+def nanos(array: pa.Array, column: str) -> list[Any]:
+    """Return nanoseconds since 1970. 64 bits hold those of the years 1678 to 2261."""
+    micros_since_1970 = array.cast(pa.int64()).to_numpy()
+    if micros_since_1970.size and max(-micros_since_1970.min(), micros_since_1970.max()) > MOST_MICROS_IN_NANOS:
+        raise ValueNotInSchema(column=column, problem="is not of the years 1678 to 2261, which nanoseconds can hold")
+    values: list[Any] = (micros_since_1970 * 1000).tolist()
+    return values
+
+
+def time_micros(array: pa.Array, column: str) -> list[Any]:
+    """Return microseconds since midnight. Arrow has nanoseconds, Spark no more than six digits of a second."""
+    values: list[Any] = (array.cast(pa.int64()).to_numpy() // 1_000).tolist()
+    return values
+
+
+def time_millis(array: pa.Array, column: str) -> list[Any]:
+    """Return milliseconds since midnight."""
+    values: list[Any] = (array.cast(pa.int64()).to_numpy() // 1_000_000).tolist()
     return values
 
 
@@ -181,38 +231,71 @@ def _records(**columns: np.ndarray[Any, Any]) -> list[Any]:
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-def unscaled_bytes(size_bytes: int) -> Convert:
-    """Convert decimals to their unscaled numbers: big-endian two's complement, `size_bytes` for each.
+def unscaled_bytes(array: pa.Array, column: str) -> list[Any]:
+    """Return the unscaled numbers of decimals as java.math.BigInteger.toByteArray: big-endian two's complement, in as
+    few bytes as the number takes."""
+    low, high = _words(array)
+    sizes = np.where(_is_low(low, high), _size_bytes(low), 8 + _size_bytes(high))
+    ends = range(16, 16 * len(array) + 1, 16)
+    data = _big_endian(array).tobytes()
+    return [data[end - size : end] for end, size in zip(ends, sizes.tolist(), strict=True)]
 
-    Arrow has 16 bytes, little-endian. `size_bytes` must be enough for the precision.
-    """
+
+def unscaled_fixed(size_bytes: int) -> Convert:
+    """Convert decimals to their unscaled numbers in `size_bytes` each, extended by the sign."""
 
     def convert(array: pa.Array, column: str) -> list[Any]:
-        little = np.frombuffer(array.buffers()[1], np.uint8)[16 * array.offset : 16 * (array.offset + len(array))]
-        data = np.ascontiguousarray(little.reshape(-1, 16)[:, ::-1][:, 16 - size_bytes :]).tobytes()
+        big = _big_endian(array)
+        sign = np.repeat((big[:, :1] >> 7) * 0xFF, max(0, size_bytes - 16), axis=1)
+        data = np.hstack((sign, big[:, max(0, 16 - size_bytes) :])).tobytes()
         return [data[start : start + size_bytes] for start in range(0, len(data), size_bytes)]
 
     return convert
 
 
-def decimal_parts(size_bytes: int, precision: int, scale: int) -> Convert:
-    """Convert decimals to the fields of confluent.type.Decimal."""
-    unscaled = unscaled_bytes(size_bytes)
+def decimal_parts(scale: int) -> Convert:
+    """Convert decimals to the fields of confluent.type.Decimal as Confluent's DecimalUtils: `precision` is that of
+    java.math.BigDecimal, the number of digits of this unscaled number."""
 
     def convert(array: pa.Array, column: str) -> list[Any]:
-        return [{"value": value, "precision": precision, "scale": scale} for value in unscaled(array, column)]
+        low, high = _words(array)
+        digits = (np.searchsorted(POWERS_OF_10, np.abs(low).view(np.uint64), side="right") + 1).tolist()
+        numbers = unscaled_bytes(array, column)
+        for place in np.flatnonzero(~_is_low(low, high)).tolist():
+            digits[place] = len(str(abs(int.from_bytes(numbers[place], "big", signed=True))))
+        return [
+            {"value": value, "precision": precision, "scale": scale}
+            for value, precision in zip(numbers, digits, strict=True)
+        ]
 
     return convert
 
 
-def decimal_bytes(precision: int) -> int:
-    """Return the bytes that every number with `precision` digits and a sign fits into.
+# Arrow has 16 bytes for each decimal, in little-endian.
 
-    >>> [decimal_bytes(digits) for digits in (2, 3, 9, 18, 38)]
-    [1, 2, 4, 8, 16]
-    """
-    largest: int = 10**precision - 1
-    return largest.bit_length() // 8 + 1
+
+def _big_endian(array: pa.Array) -> np.ndarray[Any, Any]:
+    """Return a row of 16 bytes for each decimal."""
+    little = np.frombuffer(array.buffers()[1], np.uint8)[16 * array.offset : 16 * (array.offset + len(array))]
+    return np.ascontiguousarray(little.reshape(-1, 16)[:, ::-1])
+
+
+def _words(array: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return the lower and the higher 64 bits of each decimal."""
+    words = np.frombuffer(array.buffers()[1], "<i8")[2 * array.offset : 2 * (array.offset + len(array))].reshape(-1, 2)
+    return np.ascontiguousarray(words[:, 0]), words[:, 1]
+
+
+def _is_low(low: np.ndarray[Any, Any], high: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return True where the higher bits are only the sign of the lower ones."""
+    is_low: np.ndarray[Any, Any] = low >> 63 == high
+    return is_low
+
+
+def _size_bytes(words: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the bytes that each number takes with its sign, 1 to 8."""
+    sizes: np.ndarray[Any, Any] = np.searchsorted(LEAST_OF_SIZE, words ^ (words >> 63), side="right") + 1
+    return sizes
 
 
 def one_of(symbols: frozenset[str]) -> Convert:

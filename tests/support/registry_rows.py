@@ -96,20 +96,24 @@ def random_rows(min_size: int = 0) -> st.SearchStrategy[Rows]:
 
 def arrow_rows(rows: Rows, columns: T.StructType = COLUMNS) -> pa.Array:
     """Convert rows as Spark does for an Arrow UDF. The array is a slice of a longer one."""
-    with_keys = [None if row is None else _entries(row) for row in rows]
+    with_keys = [_entries(row, columns) for row in rows]
     # Its last row in front as well, so that arrays and maps within do not begin at 0.
     array = pa.array([*with_keys[-1:], *with_keys, None], to_arrow_type(columns, timezone="UTC"))
     return array.slice(len(with_keys[-1:]), len(rows))
 
 
-def _entries(value: Any) -> Any:
-    """Arrow takes maps as pairs; names of fields are identifiers here, and of maps' keys any text."""
-    if not isinstance(value, dict):
-        return value
-    return {
-        name: list(one.items()) if name in ("counts", "places") and one is not None else _entries(one)
-        for name, one in value.items()
-    }
+def _entries(value: Any, data_type: T.DataType) -> Any:
+    """Return the value with maps as pairs, as Arrow takes them."""
+    match data_type:
+        case _ if value is None:
+            return None
+        case T.StructType():
+            return {field.name: _entries(value.get(field.name), field.dataType) for field in data_type.fields}
+        case T.ArrayType():
+            return [_entries(one, data_type.elementType) for one in value]
+        case T.MapType():
+            return [(key, _entries(one, data_type.valueType)) for key, one in value.items()]
+    return value
 
 
 def message_class(text: str, name: str | None = None) -> Any:

@@ -161,7 +161,7 @@ def test_a_given_type_that_has_not_all_values_is_refused() -> None:
         ("int", T.LongType(), "int"), ("float", T.DoubleType(), "float"), ("string", T.LongType(), "string"),
         ("long", T.TimestampType(), "long"), (DECIMAL, T.DecimalType(10, 3), '"scale": 2'),
         ({"type": "long", "logicalType": "timestamp-micros"}, T.TimestampNTZType(), "timestamp-micros"),
-        (DECIMAL, T.DecimalType(12, 2), '"precision": 10'), (["null", "long", "string"], T.LongType(), "null"),
+        (DECIMAL, T.DecimalType(12, 2), '"precision": 10'), (["null", "int", "string"], T.LongType(), "null"),
         ({"type": "array", "items": "long"}, T.StringType(), "array"),
     ):  # fmt: skip
         inner = {"type": "record", "name": "Inner", "fields": [{"name": "c", "type": schema}]}
@@ -272,17 +272,26 @@ def test_what_is_no_schema_is_said_to_be_none() -> None:
             FITTED[form](text, columns_of(a=T.LongType()) if form == "json" else columns_of())
 
 
-@pytest.mark.parametrize("precision", range(1, 39))
-def test_a_decimals_bytes_are_as_many_as_its_largest_and_smallest_number_take(precision: int) -> None:
-    most = 10**precision - 1
-    size_bytes = V.decimal_bytes(precision)
-    # The first is the least that holds both signs: one byte less does not.
-    assert most.to_bytes(size_bytes, "big", signed=True)
-    with pytest.raises(OverflowError):
-        most.to_bytes(size_bytes - 1, "big", signed=True)
-    numbers = pa.array([Decimal(7), Decimal(most), Decimal(-most), Decimal(0)], pa.decimal128(precision, 0))
-    written = V.unscaled_bytes(size_bytes)(numbers.slice(1), "c")
-    assert [int.from_bytes(one, "big", signed=True) for one in written] == [most, -most, 0]
+UNSCALED = st.integers(-(10**38) + 1, 10**38 - 1) | st.sampled_from(
+    [sign * 2 ** (8 * size - 1) + one for size in range(1, 16) for sign in (-1, 1) for one in (-1, 0, 1)]
+)
+
+
+@given(st.lists(UNSCALED, min_size=1))
+def test_a_decimals_bytes_are_those_of_java(numbers: list[int]) -> None:
+    """BigInteger.toByteArray: (bitLength() / 8) + 1 bytes, where bitLength leaves the sign out."""
+    array = pa.array([Decimal(0), *(Decimal((n < 0, tuple(map(int, str(abs(n)))), -2)) for n in numbers)],
+                     pa.decimal128(38, 2)).slice(1)  # fmt: skip
+    java = [n.to_bytes((n if n >= 0 else ~n).bit_length() // 8 + 1, "big", signed=True) for n in numbers]
+    assert V.unscaled_bytes(array, "c") == java
+    parts = [(value, len(str(abs(n))), 2) for value, n in zip(java, numbers, strict=True)]
+    assert [tuple(one.values()) for one in V.decimal_parts(2)(array, "c")] == parts
+    for size_bytes in (16, 17, 40):
+        fixed = [n.to_bytes(size_bytes, "big", signed=True) for n in numbers]
+        assert V.unscaled_fixed(size_bytes)(array, "c") == fixed
+    small = pa.array([Decimal(0), Decimal(-1), Decimal(-128)], pa.decimal128(3, 0))
+    assert V.unscaled_fixed(1)(small.slice(1), "c") == [b"\xff", b"\x80"]
+    assert V.unscaled_bytes(small.slice(3), "c") == V.unscaled_fixed(2)(small.slice(3), "c") == []
 
 
 @pytest.mark.parametrize("micros", [-1, 0, 1, -1_000_001, 1_709_206_496_123_456, -62_135_596_800_000_000])
