@@ -189,6 +189,8 @@ def _whole(text: str, columns: T.StructType, parsed: list[Any], fitting: _Fittin
                 plan = fitting.record(columns, about, "", None)
             else:
                 (column,) = columns
+                if not is_union and fitting.kind_of(branch) == "bytes:decimal":
+                    raise does_not_fit(column.name, column.dataType, "bytes that no official serializer takes", FORM)
                 plan = V.Record("", None, ((ONLY, fitting.one(column.dataType, branch, column.name, NO_NULL)),))
         except ColumnNotInSchema as error:
             refused = refused or error
@@ -197,6 +199,7 @@ def _whole(text: str, columns: T.StructType, parsed: list[Any], fitting: _Fittin
         if kind != "record":
             schema = {"type": "record", "name": f"kafka_sink.{ONLY}", "fields": [{"name": ONLY, "type": branch}]}
         written = tuple(json.dumps(_without_logical_types(one)) for one in (*referred, schema))
+        # As the official serializers, which write a whole of bytes without its length.
         is_raw = kind == "bytes" and not is_union
         encode = functools.partial(encoded, written=written, plan=plan, is_raw=is_raw)
         name = "" if is_union else about.get("name", kind)
@@ -242,15 +245,21 @@ class _Fitting:
         """Return the conversion of a column. Nulls are checked by row, because most columns of Spark are nullable."""
         branches = [branch for branch in schema if branch != "null"] if isinstance(schema, list) else [schema]
         no_null = None if isinstance(schema, list) and "null" in schema else NO_NULL
-        if len(branches) == 1:
-            return self.one(data_type, branches[0], path, no_null)
+        refused: ColumnNotInSchema | None = None
         # The type that Java takes for the column's type, else the first that fits, as fastavro.
         order = list(FITS.get(type(data_type), ()))
-        for branch in sorted(branches, key=lambda one: _place(order, self._kind_of(one))):
-            with contextlib.suppress(ColumnNotInSchema):
+        for branch in sorted(branches, key=lambda one: _place(order, self.kind_of(one))):
+            try:
                 plan = self.one(data_type, branch, path, no_null)
-                kind, about = _kind(branch, self.named)
-                return V.Branch(about.get("name", kind), plan)
+            except ColumnNotInSchema as error:
+                refused = error
+                continue
+            if not isinstance(schema, list):
+                return plan
+            kind, about = _kind(branch, self.named)
+            return V.Branch(about.get("name", kind), plan)
+        if refused is not None and len(branches) == 1:
+            raise refused
         raise does_not_fit(path, data_type, json.dumps(_shown(schema)), FORM)
 
     def one(self, data_type: T.DataType, schema: Any, path: str, no_null: str | None) -> V.Single:
@@ -264,12 +273,12 @@ class _Fitting:
             case T.MapType(keyType=T.StringType(), valueType=value), "map":
                 keys = V.Leaf(f"{path} (key)", "is null", V.plain)
                 return V.Entries(path, no_null, keys, self.value(value, about["values"], f"{path}{{}}"))
-        convert = _convert(data_type, about, self._kind_of(schema))
+        convert = _convert(data_type, about, self.kind_of(schema))
         if convert is None:
             raise does_not_fit(path, data_type, json.dumps(_shown(schema)), FORM)
         return V.Leaf(path, no_null, convert)
 
-    def _kind_of(self, schema: Any) -> str:
+    def kind_of(self, schema: Any) -> str:
         """Return the type, with its logical type if that is one of Avro's."""
         kind, about = _kind(schema, self.named)
         logical = f"{kind}:{about.get('logicalType')}"

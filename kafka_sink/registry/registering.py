@@ -352,11 +352,13 @@ STRATEGIES = {
 
 
 def subject_name(strategy: str, topic: str, record_name: str, is_key: bool) -> str:
-    """Return the name of a schema in the registry.
+    """Return the name of a schema in the registry. Raises ValueError if it takes the record's name, and there is none.
 
     >>> subject_name("topic", "orders", "orders_value", is_key=False)
     'orders-value'
     """
+    if strategy != "topic" and not record_name:
+        raise ValueError(f"subject={strategy!r} takes the name of the record, and the schema has no name")
     serialization = extra("confluent_kafka.serialization")
     field = serialization.MessageField.KEY if is_key else serialization.MessageField.VALUE
     name_of = getattr(extra("confluent_kafka.schema_registry"), STRATEGIES[strategy])

@@ -64,7 +64,8 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A value of a union that has further types than null: with the name of its type, as fastavro takes it."""
+    """A value of a union, with the name of its type. Without the name fastavro would try each type on each value, and
+    take the first that holds it."""
 
     name: str
     of: Single
@@ -98,6 +99,8 @@ def _present(array: pa.Array, plan: Values) -> list[Any]:
         case Leaf():
             return plan.convert(array, plan.column)
         case Record():
+            if not plan.fields:  # of which zip would make no row
+                return [{} for _ in range(len(array))]
             names = [name for name, _ in plan.fields]
             columns = [python_values(array.field(i), field) for i, (_, field) in enumerate(plan.fields)]
             return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
