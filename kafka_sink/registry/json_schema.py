@@ -103,18 +103,25 @@ def _or_null(schema: dict[str, Any], has_null: bool) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class JsonEncoding:
-    """As `forms.ArrowEncoding`, for Spark's own to_json."""
+    """As `forms.ArrowEncoding`, for Spark's own to_json. `only`: the column that is the whole, if that is no object."""
 
     text: str
     name: str
     check: Check | None
+    only: str | None = None
     message_indexes: tuple[int, ...] = ()
     references: Callable[[Version], list[Any]] = no_references
 
     def column(self, record: Column, head: bytes) -> Column:
         """Return the encoded column (binary). It is null where `record` is null."""
-        checked = record if self.check is None else self.check(record)
-        return F.concat(F.lit(head), F.to_json(checked, TO_JSON).cast("binary"))
+        value = record if self.only is None else record.getField(self.only)
+        checked = value if self.check is None else self.check(value)
+        if self.only is None:
+            text = F.to_json(checked, TO_JSON)
+        else:
+            whole = F.to_json(F.struct(checked.alias("v")), TO_JSON)
+            text = F.when(value.isNotNull(), F.substring(whole, len('{"v":') + 1, F.length(whole) - len('{"v":}')))
+        return F.concat(F.lit(head), text.cast("binary"))
 
 
 @read_as(FORM)
@@ -127,7 +134,8 @@ def fitted(text: str, columns: T.StructType, others: Mapping[str, str] = Mapping
     if not isinstance(schema, dict):
         raise SchemaUnreadable(form=FORM, reason="the whole is not an object, whose properties the columns could be")
     root = root_of(schema, {uri: json.loads(other) for uri, other in others.items()})
-    return JsonEncoding(text, schema.get("title", ""), _Fitting().whole(columns, root))
+    check, only = _Fitting().whole(columns, root)
+    return JsonEncoding(text, schema.get("title", ""), check, only)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +185,15 @@ class _Fitting:
     # By what is referred to. Of a union of two that refer to the same one, n levels deep, 2^n would be looked at.
     _known: dict[int, tuple[list[Part], bool]] = dataclasses.field(default_factory=dict)
 
-    def whole(self, columns: T.StructType, root: Part) -> Check | None:
+    def whole(self, columns: T.StructType, root: Part) -> tuple[Check | None, str | None]:
+        """Return the check, and the name of the only column if that is the whole, because the whole is no object."""
         allowed, _ = self._branches(root)
         fits = [one for one in allowed if _allows(one, "object")]
-        if not fits:
-            raise does_not_fit("", columns, json.dumps(root.schema, default=str)[:200], FORM)
-        return self.record(columns, fits[0], "")
+        if fits:
+            return self.record(columns, fits[0], ""), None
+        if len(columns) == 1:
+            return self.value(columns[0].dataType, root, columns[0].name, False), columns[0].name
+        raise does_not_fit("", columns, json.dumps(root.schema, default=str)[:200], FORM)
 
     def value(self, data_type: T.DataType, part: Part, path: str, is_required: bool) -> Check | None:
         allowed, has_null = self._branches(part)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import jsonschema
 import pytest
 from confluent_kafka.schema_registry import (
     Rule,
@@ -241,3 +242,53 @@ def test_a_rule_that_changes_records_is_never_skipped(mode: Any, disabled: Any, 
         # As with the official serializers, a schema that is registered brings rules for those that use the latest.
         given(client, schema, PLACE)
         assert client.get_latest_version("orders-value").schema.rule_set == rules
+
+
+DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
+WHOLE_NUMBER = {"type": "integer"}
+BY_REF = {
+    "escaped /": ("#/definitions/a~1b", {"definitions": {"a/b": WHOLE_NUMBER}}),
+    "escaped ~": ("#/definitions/a~0b", {"definitions": {"a~b": WHOLE_NUMBER}}),
+    "escaped ~1": ("#/definitions/a~01b", {"definitions": {"a~1b": WHOLE_NUMBER}}),
+    "percent": ("#/definitions/a%25b%20c", {"definitions": {"a%b c": WHOLE_NUMBER}}),
+    "both": ("#/definitions/a%7E1b", {"definitions": {"a/b": WHOLE_NUMBER}}),
+    "in an array": ("#/definitions/n/oneOf/1", {"definitions": {"n": {"oneOf": [{"type": "string"}, WHOLE_NUMBER]}}}),
+    "anchor of draft 7": ("#whole", {"definitions": {"n": {"$id": "#whole", **WHOLE_NUMBER}}}),
+    "anchor": ("#whole", {"$schema": DRAFT_2020, "$defs": {"n": {"$anchor": "whole", **WHOLE_NUMBER}}}),
+    "absolute $id": ("https://a.b/n.json", {"definitions": {"n": {"$id": "https://a.b/n.json", **WHOLE_NUMBER}}}),
+    "relative $id": ("n.json", {"$id": "https://a.b/order.json", "definitions": {
+        "n": {"$id": "n.json", **WHOLE_NUMBER}}}),
+    "within an $id": ("https://a.b/n.json#/definitions/m", {"definitions": {
+        "n": {"$id": "https://a.b/n.json", "definitions": {"m": WHOLE_NUMBER}}}}),
+    "of a part with an $id": ("#/definitions/n", {"definitions": {
+        "n": {"$id": "https://a.b/n.json", "anyOf": [{"$ref": "#/definitions/m"}],
+              "definitions": {"m": WHOLE_NUMBER}}}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BY_REF)
+def test_a_json_ref_finds_what_the_official_validator_finds(kind: str) -> None:
+    ref, rest = BY_REF[kind]
+    schema = {**rest, "type": "object", "properties": {"n": {"$ref": ref}}}
+    text = json.dumps(schema)
+    json_schema.fitted(text, columns_of(n=T.LongType()))
+    with pytest.raises(errors.ColumnNotInSchema) as refused:
+        json_schema.fitted(text, columns_of(n=T.BooleanType()))
+    assert refused.value.column == "n"
+    validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft7Validator)(schema)
+    assert validator.is_valid({"n": 1}) and not validator.is_valid({"n": True})
+
+
+def test_a_whole_by_ref_is_checked_and_nothing_is_fetched() -> None:
+    order = {"type": "object", "properties": {"n": WHOLE_NUMBER}, "additionalProperties": False}
+    text = json.dumps({"$ref": "#/definitions/Order", "definitions": {"Order": order}})
+    json_schema.fitted(text, columns_of(n=T.LongType()))
+    for columns in (columns_of(n=T.StringType()), columns_of(m=T.LongType())):
+        with pytest.raises(errors.ColumnNotInSchema):
+            json_schema.fitted(text, columns)
+    with registry_stand_in({}) as stand_in:
+        for ref in (f"{stand_in.url}/n.json", "#/definitions/m", "#nowhere", "n.json", "#//definitions/Order"):
+            schema = {"properties": {"n": {"$ref": ref}}, "definitions": {"Order": order}}
+            with pytest.raises(errors.SchemaUnreadable, match="which is not within it"):
+                json_schema.fitted(json.dumps(schema), columns_of(n=T.LongType()))
+    assert stand_in.asked == []
