@@ -10,20 +10,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroDeserializer
-from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from avro_kinds import nested, or_null, record_of, with_names
 from http_endpoints import INCOMPATIBLE, registry_stand_in
 from kafka_sink.errors import ColumnNotInSchema, DuplicateColumn, MissingColumn, SchemaIncompatible
-from kafka_sink.registry import deserialized, protobuf, serialized
-from registry_rows import COLUMNS, message_class, read_from_protobuf, with_empty_for_null
+from kafka_sink.registry import avro, deserialized, protobuf, serialized
+from registry_rows import COLUMNS, arrow_rows, message_class, read_from_protobuf, with_empty_for_null
 from small_registry import small_registry
 from spark_writes import Here, with_conf
 
@@ -250,3 +253,104 @@ def test_the_latest_schema_is_used_as_it_is_where_that_is_asked_for(spark: Spark
         (row,) = spark.range(1).select(column.alias("v")).collect()
         assert bytes(row.v) == b"\0\0\0\0M" + b"\x0a\x00"
         assert len(stand_in.asked) == asked == 1
+
+
+@pytest.mark.long
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_java_writes_the_same_bytes_of_avro(spark: SparkSession, data: st.DataObject) -> None:
+    """Avro's own library, which Confluent's serializer calls, reads each value and writes it again."""
+    kind = record_of([or_null(one) for one in data.draw(st.lists(nested(2), min_size=1, max_size=3))])
+    schema = json.dumps(with_names(kind.avro, []))
+    assert isinstance(kind.spark, T.StructType)
+    rows = data.draw(st.lists(kind.values, min_size=1, max_size=3))
+    written = avro.fitted(schema, kind.spark).encode(arrow_rows(rows, kind.spark), b"").to_pylist()
+    assert [by_java(spark, schema, one) for one in written] == written
+
+
+@pytest.mark.long
+def test_java_writes_the_same_bytes_of_decimals(spark: SparkSession) -> None:
+    schema = record({"name": "d", "type": {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}})
+    columns = T.StructType([T.StructField("d", T.DecimalType(38, 2))])
+    unscaled = [sign * 2 ** (8 * size - 1) + one for size in range(1, 16) for sign in (-1, 1) for one in (-1, 0, 1)]
+    rows: Any = [{"d": Decimal((n < 0, tuple(map(int, str(abs(n)))), -2))} for n in unscaled]
+    written = avro.fitted(schema, columns).encode(arrow_rows(rows, columns), b"").to_pylist()
+    assert [by_java(spark, schema, one) for one in written] == written
+
+
+def by_java(spark: SparkSession, schema: str, data: bytes) -> bytes:
+    jvm: Any = spark.sparkContext._jvm
+    apache, io = jvm.org.apache.avro, jvm.java.io
+    parsed, values = apache.Schema.Parser().parse(schema), apache.generic.GenericData()
+    for conversion in (apache.Conversions.DecimalConversion(), apache.Conversions.UUIDConversion()):
+        values.addLogicalTypeConversion(conversion)
+    decoder = apache.io.DecoderFactory.get().binaryDecoder(io.ByteArrayInputStream(bytearray(data)), None)
+    value = apache.generic.GenericDatumReader(parsed, parsed, values).read(None, decoder)
+    out = io.ByteArrayOutputStream()
+    encoder = apache.io.EncoderFactory.get().binaryEncoder(out, None)
+    apache.generic.GenericDatumWriter(parsed, values).write(value, encoder)
+    encoder.flush()
+    return bytes(out.toByteArray())
+
+
+TEXTS = "", "\u00e6 \U0001f600 \u2028 \x7f", "/ \" \\ <>&' \b\f\n\r\t", "\x00 \x01 \x1f"
+DOUBLES = 0.0, -0.0, 0.001, 1.5, 1e6, 0.1 + 0.2, 1e-5, 1e7, 1e16, 1e300, 5e-324
+
+
+@pytest.mark.long
+def test_json_text_is_that_of_the_official_serializers(spark: SparkSession) -> None:
+    """That of Java, by Jackson, for every value. Python's has another text for control characters, whose digits it
+    writes in lower case, and for numbers with exponents."""
+    columns = T.StructType([
+        T.StructField("s", T.StringType()), T.StructField("n", T.LongType()), T.StructField("b", T.BooleanType()),
+        T.StructField("d", T.DoubleType()), T.StructField("m", T.MapType(T.StringType(), T.LongType())),
+        T.StructField("a", T.ArrayType(T.StructType([T.StructField("t", T.StringType())]))),
+    ])  # fmt: skip
+    rows = [
+        {"s": text, "n": number, "b": True, "d": double, "m": {text: number}, "a": [{"t": text}]}
+        for text in TEXTS for number in (0, -(2**63), 2**63 - 1) for double in DOUBLES
+    ]  # fmt: skip
+    client = SchemaRegistryClient.new_client({"url": "mock://"})
+    frame = spark.createDataFrame(rows, columns).coalesce(1)
+    key = serialized(frame, columns.names, topic="j", form="json", registry=client, is_key=True)
+    written = [bytes(row.k) for row in frame.select(key.alias("k")).collect()]
+    context = SerializationContext("j", MessageField.KEY)
+    official = JSONSerializer(client.get_latest_version("j-key").schema.schema_str, client)
+    jackson = spark.sparkContext._jvm.com.fasterxml.jackson.databind.ObjectMapper()
+    for row, one in zip(rows, written, strict=True):
+        text, double = (jackson.writeValueAsString(row[name]) for name in ("s", "d"))
+        java = f'{{"s":{text},"n":{row["n"]},"b":true,"d":{double},"m":{{{text}:{row["n"]}}},"a":[{{"t":{text}}}]}}'
+        assert one[5:].decode() == java
+        if "\x1f" not in row["s"] and "E" not in double:
+            assert one == official(row, context)
+
+
+@pytest.mark.long
+def test_a_json_schema_of_a_number_or_a_text_is_an_only_column(spark: SparkSession) -> None:
+    client = SchemaRegistryClient.new_client({"url": "mock://"})
+    for form, value in (("string", 'a "b" \u00e6'), ("integer", -7), ("boolean", False), ("number", 1.5)):
+        schema = json.dumps({"title": form, "type": form})
+        frame = spark.createDataFrame([(value,), (None,)], ["c"]).coalesce(1)
+        column = serialized(frame, ["c"], topic=form, form="json", registry=client, schema=schema)
+        written, null = (row.v for row in frame.select(column.alias("v")).collect())
+        official = JSONSerializer(schema, client)(value, SerializationContext(form, MessageField.VALUE))
+        assert bytes(written) == official and null is None
+
+
+@pytest.mark.long
+def test_an_avro_whole_that_is_no_record_and_a_schema_with_references(spark: SparkSession) -> None:
+    client = SchemaRegistryClient.new_client({"url": "mock://"})
+    frame = spark.createDataFrame([("a", Decimal("1.00"))], "c string, d decimal(18, 2)").coalesce(1)
+    city = {"type": "record", "name": "City", "fields": [{"name": "zip", "type": "string"}]}
+    client.register_schema("city", Schema(json.dumps(city), "AVRO"))
+    order = record({"name": "c", "type": "string"}, {"name": "to", "type": ["City", "null"]})
+    schema = Schema(order, "AVRO", [SchemaReference("City", "city", 1)])
+    with_city = frame.withColumn("to", F.struct(F.col("c").alias("zip")))
+    rows = with_city.select(
+        serialized(frame, ["c"], topic="t", form="avro", registry=client, schema='"string"', is_key=True).alias("k"),
+        serialized(with_city, ["c", "to"], topic="t", form="avro", registry=client, schema=schema).alias("v"),
+    )
+    (row,) = rows.collect()
+    key, value = SerializationContext("t", MessageField.KEY), SerializationContext("t", MessageField.VALUE)
+    assert bytes(row.k) == AvroSerializer(client, '"string"')("a", key)
+    assert bytes(row.v) == AvroSerializer(client, schema)({"c": "a", "to": {"zip": "a"}}, value)
