@@ -19,7 +19,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -163,10 +163,10 @@ class Node:
     logical: str | None = None
     branches: tuple[Node, ...] = ()
     children: tuple[Node, ...] = ()
-    arrow: pa.DataType = field(default=None)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "arrow", A.arrow_type(self.spark))
+    @property
+    def arrow(self) -> pa.DataType:
+        return A.arrow_type(self.spark)
 
 
 class _Types:
@@ -311,8 +311,7 @@ class _Resolver:
         """Return what makes arrays of the reader's type. Raises Mismatch."""
         branches = branches_of(schema)
         if branches is None:
-            make = self._one(schema, node)
-            return make
+            return self._one(schema, node)
         others = {f"b{i}": one for i, one in enumerate(branches) if self.writer.found(one)[0] != "null"}
         has_null = len(others) < len(branches)
         makes: dict[str, Make] = {}
@@ -335,7 +334,8 @@ class _Resolver:
         if kind == "null":
             if not node.has_null:
                 raise Mismatch(f"{node.path}: the writer has null there, and the reader has not")
-            return lambda values: pa.nulls(len(values), node.arrow)
+            nothing = node.arrow
+            return lambda values: pa.nulls(len(values), nothing)
         if node.kind == "union":
             return self._into_union(schema, kind, about, node)
         if kind != node.kind and (kind, node.kind) not in PROMOTED:
@@ -404,13 +404,13 @@ class _Resolver:
 
     def _into_union(self, schema: Any, kind: str, about: Mapping[str, Any], node: Node) -> Make:
         number, make = self._branch(schema, kind, about, node)
+        whole, members = node.arrow, [member.arrow for member in node.branches]
 
         def made(values: list[Any]) -> pa.Array:
             children = [
-                make(values) if i == number else pa.nulls(len(values), member.arrow)
-                for i, member in enumerate(node.branches)
+                make(values) if i == number else pa.nulls(len(values), member) for i, member in enumerate(members)
             ]
-            return pa.Array.from_buffers(node.arrow, len(values), [None], children=children)
+            return pa.Array.from_buffers(whole, len(values), [None], children=children)
 
         return made
 
@@ -483,7 +483,7 @@ def _primitive(kind: str, about: Mapping[str, Any], node: Node) -> Make:
 def _encoded(node: Node) -> Make:
     if node.logical == "decimal":
         raise Mismatch(f"{node.path}: the writer has string there, and the reader decimal")
-    return lambda values: pa.array([value.encode("utf-8") for value in values], node.arrow)
+    return lambda values: pa.array([value.encode("utf-8") for value in values], pa.binary())
 
 
 def _family(logical: str | None) -> tuple[str | None, int | None]:
