@@ -18,6 +18,7 @@
        |
        v
     avro_reading.py, json_reading.py, protobuf_reading.py   map to Spark's types, resolve records of a writer's schema
+    avro_schemas.py   Avro's types of a reader, and a writer's schema for fastavro
     arrays.py    makes Arrow arrays of decoded values
 
 The driver asks the registry once. Executors that encode never do, and need only the encoding library. Those that decode
