@@ -122,6 +122,7 @@
     ├── WorkerExhausted              a worker has no more memory, threads or open files
     ├── CommitRefused                Spark asked to commit a write, and a task's receipt is missing
     ├── WriteModeUnsupported         overwrite, complete
+    ├── PartitionsNotFixed           on Sail: it may fail the write after its rows are written
     ├── ReadUnsupported              CREATE TABLE: nobody could read that table
     ├── TableUnsupported             saveAsTable, CREATE TABLE ... AS SELECT
     ├── ContinuousTriggerUnsupported

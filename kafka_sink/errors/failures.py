@@ -14,6 +14,8 @@ would print first. `error_of` reads the text from its start: Spark's own words, 
 then the error. A text with any other beginning is another failure, even if it quotes an error. So a row's value or a
 peer's answer cannot look like an error of this package. Nothing is unpickled.
 
+Sail tells the class without its module, and no notes. So there the line of the fields is part of the message.
+
 Source: pyspark/util.py (handle_worker_exception), error-conditions.json of Spark.
 """
 
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,6 +64,16 @@ _SPARKS_WORDS = re.compile(
 )
 _PLACE = re.compile(r"@([0-9]{1,5})\+([0-9]{1,5})", re.ASCII)
 _ERROR = re.compile(r"kafka_sink\.errors\.(\w+): ([^\n]*)(?:\n" + _FIELDS + r"(\{[^\n]*\}))?")
+# Sail cuts a long text in its middle, which may be in the fields. Source: error.rs, commit_exec.rs of sail-data-source.
+_ERROR_IN_SAIL = re.compile(
+    r"(?:Write failed for partition \d+: )?(?:External error: )?(?:Python error: \[\w+::\w+\] )?"
+    r"(\w+): ([^\n]*)\n" + _FIELDS + r"(\{[^\n]*)"
+)
+
+
+def in_sail() -> bool:
+    """Return whether this process is Sail, which runs data sources itself."""
+    return "pysail" in sys.modules
 
 
 @contextmanager
@@ -95,7 +108,11 @@ def legible(error: KafkaSinkError) -> KafkaSinkError:
         error.args = (message,)
         fields = {name: _shorter(value, message) for name, value in _json_fields(error)}
         note = json.dumps(fields, separators=(",", ":"))
-        if fields and len(note) <= _MAX_FIELDS_CHARACTERS:
+        if len(note) > _MAX_FIELDS_CHARACTERS:
+            note = "{}"
+        if in_sail():
+            error.args = (f"{message}\n{_FIELDS}{note}",)
+        if in_sail() or note != "{}":
             error.add_note(_FIELDS + note)
         cause = next(_causes(error), None)
         # If the error was read from Spark's text, that text would only repeat it.
@@ -183,7 +200,7 @@ def _read(text: str) -> KafkaSinkError | None:
     at = 0
     while (words := _SPARKS_WORDS.match(text, at)) is not None:
         at = words.end()
-    found = _ERROR.match(text, at)
+    found = _ERROR.match(text, at) or _ERROR_IN_SAIL.match(text)
     cls = None if found is None else getattr(errors, found[1], None)
     if found is None or not (isinstance(cls, type) and issubclass(cls, KafkaSinkError)):
         return None

@@ -184,7 +184,7 @@ class TooManyBadRows(KafkaSinkError):
     rows: int
     limit: str
     allowed: float
-    first_rows: Sequence[tuple[int, int]]
+    first_rows: Sequence[tuple[int | None, int]]
     rows_are_written: bool = False
 
     def explanation(self) -> Explanation:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from kafka_sink.errors.base import DataState, Explanation, KafkaSinkError
 
 __all__ = [
-    "CommitRefused", "ContinuousTriggerUnsupported", "FormatNotReplaced", "InterceptorFailed", "ReadUnsupported",
-    "TableUnsupported", "WorkerExhausted", "WriteModeUnsupported", "WriteWouldFail",
+    "CommitRefused", "ContinuousTriggerUnsupported", "FormatNotReplaced", "InterceptorFailed", "PartitionsNotFixed",
+    "ReadUnsupported", "TableUnsupported", "WorkerExhausted", "WriteModeUnsupported", "WriteWouldFail",
 ]  # fmt: skip
 
 
@@ -82,6 +82,19 @@ class WriteModeUnsupported(KafkaSinkError):
         "Use .mode('append') for a batch write, outputMode('append') for a stream (for update mode, "
         "kafka_sink.to_kafka)."
     )
+
+
+class PartitionsNotFixed(KafkaSinkError):
+    """Only on Sail: write_planner.rs and commit_exec.rs of sail-data-source."""
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            "Sail counts the partitions of a write before it optimizes the plan. It fails a write whose number the "
+            "optimizer changed, after the rows are written.",
+            DataState.NOTHING_SENT,
+            "Make .coalesce(1) the last step of the DataFrame and set option sailPartitions=1, or .repartition(n) and "
+            "sailPartitions=n. kafka_sink.export does both for you.",
+        )
 
 
 class ReadUnsupported(KafkaSinkError):

@@ -250,6 +250,13 @@ def _read_by_spark(spark: SparkSession, path: str, *, remove: str) -> pa.Table:
     return read.toArrow().cast(receipt_file.SCHEMA)
 
 
+# Sail reads the TIMESTAMP of a schema's text as a time without a zone, so times travel as the microseconds they are.
+_SENT = receipt_file.SPARK_SCHEMA.replace("TIMESTAMP", "BIGINT")
+_SENT_TYPES = pa.schema([
+    field.with_type(pa.int64()) if pa.types.is_timestamp(field.type) else field for field in receipt_file.SCHEMA
+])  # fmt: skip
+
+
 class ReceiptSource(DataSource):
     """One receipt file as a DataFrame, read by the driver: for clients on another machine, as with Spark Connect.
 
@@ -263,7 +270,7 @@ class ReceiptSource(DataSource):
         return "pykafka-receipt"
 
     def schema(self) -> str:
-        return receipt_file.SPARK_SCHEMA
+        return _SENT
 
     def reader(self, schema: StructType) -> ReceiptReader:
         return ReceiptReader(self.options["path"], self.options.get("remove", ""))
@@ -276,7 +283,7 @@ class ReceiptReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the file as one partition. Runs on the driver. Raises OSError, ArrowException."""
-        table = read_receipt(self.path)
+        table = read_receipt(self.path).cast(_SENT_TYPES)
         if self.remove:
             shutil.rmtree(self.remove, ignore_errors=True)
         sink = pa.BufferOutputStream()

@@ -27,15 +27,15 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from kafka_sink.doctor.report import Report
 from kafka_sink.doctor.writing import examine
-from kafka_sink.errors import InvalidArgument, WriteModeUnsupported, WriteWouldFail
-from kafka_sink.errors.failures import told_by_spark, told_to_spark
+from kafka_sink.errors import InvalidArgument, PartitionsNotFixed, RefusedOption, WriteModeUnsupported, WriteWouldFail
+from kafka_sink.errors.failures import error_of, told_by_spark, told_to_spark
 from kafka_sink.errors.redaction import reason_for, redacted
 from kafka_sink.exporting import co_partition
 from kafka_sink.exporting.arguments import sink_options
 from kafka_sink.exporting.columns import ColumnArguments, ColumnOrName, names, record_frame, staged
 from kafka_sink.exporting.progress import watched
 from kafka_sink.exporting.result import ExportResult, Place, dropped_of, partitions_of, place_of, rows_of
-from kafka_sink.options.config import EXACTLY_ONCE, SinkConfig, given_options
+from kafka_sink.options.config import CONF_PREFIX, EXACTLY_ONCE, OPTION_OF, SinkConfig, given_options
 from kafka_sink.options.table import SPARK_OPTIONS
 from kafka_sink.spark.session import active, is_connect
 from kafka_sink.spark.source import KafkaDataSource, make_findable, registered
@@ -47,6 +47,7 @@ log = logging.getLogger(__name__)
 
 
 Token = Callable[[], tuple[str, float]]
+SAIL_PARTITIONS = OPTION_OF["sail_partitions"].name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +113,34 @@ def _export(
         before = receipt_file.SCHEMA.empty_table() if is_own_name else _facts(spark, place)
         with watched(spark, topic, wanted=progress, is_remote=is_remote) as name:
             started_s = time.monotonic()
-            records.write.format(name).mode("append").options(**{**options, **asked}).save()
+            _save(records, name, {**options, **asked})
             duration_s = time.monotonic() - started_s
         return _receipt(config, place, before, _facts(spark, place), duration_s)
+
+
+def _save(records: DataFrame, name: str, options: Mapping[str, str]) -> None:
+    """Write the records by the format `name`. On Sail, which tells who it is by refusing, with the step that it needs
+    at the end of the plan: coalesce(1), which keeps the order of the rows, or repartition(n) for `sailPartitions`."""
+    plain = {option: text for option, text in options.items() if option != SAIL_PARTITIONS}
+    try:
+        records.write.format(name).mode("append").options(**plain).save()
+        return
+    except PySparkException as failure:
+        if not isinstance(error_of(failure), PartitionsNotFixed):
+            raise
+    _refuse_conf(records.sparkSession)
+    number = int(options.get(SAIL_PARTITIONS, 1))
+    fixed = records.coalesce(1) if number == 1 else records.repartition(number)
+    fixed.write.format(name).mode("append").options(**plain, **{SAIL_PARTITIONS: str(number)}).save()
+
+
+def _refuse_conf(spark: SparkSession) -> None:
+    """Raise RefusedOption if the conf has options: Sail hands it to no task."""
+    for name in spark.conf.getAll:
+        if name.startswith(CONF_PREFIX):
+            raise RefusedOption(
+                option=name, instead="Sail hands its conf to no task: set it as an option of the write."
+            )
 
 
 def made_ready(frame: DataFrame, arguments: ColumnArguments, settings: ExportSettings) -> tuple[DataFrame, SinkConfig]:

@@ -70,6 +70,7 @@ class SinkConfig(Discreet):
     max_rows_per_second: int | None
     max_bytes_per_second: int | None
     rate_tasks: int | None
+    sail_partitions: int | None
 
 
 SECURITY_FIELDS = frozenset(field.name for field in fields(SecurityConfig))

@@ -148,6 +148,10 @@ SECTIONS: tuple[Section, ...] = (
                "partitions, replicas, and the topic settings of Kafka. Settings that are left out have the brokers' "
                "default; with true all have it. An existing topic is not changed. Topics that rows name are not "
                "created"),
+        Option("sailPartitions", "sail_partitions", kinds.integer(1), None,
+               "for batch writes on Sail, where it is required: how many partitions the last step of the DataFrame "
+               "makes, coalesce(1) or repartition(n). Sail may fail other writes after their rows are written. "
+               "kafka_sink.export adds the step itself, by default coalesce(1). Spark needs no such number"),
         Option("partitioner", "partitioner",
                kinds.one_of("murmur2", "murmur3", "consistent", "fnv1a", "roundrobin", "sticky"), "murmur2",
                "murmur2: a key goes to the same partition as with JVM producers; murmur3: by mmh3's hash; consistent: "

@@ -62,11 +62,11 @@ _REASON_TEXTS = tuple(None if code == GOOD else Reason(code).name for code in ra
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The task of the rows. An id is None if the task has none. `topic`: the option's."""
+    """The task of the rows. An id is None if the task has none, and `slot` on Sail. `topic`: the option's."""
 
     query_id: str | None
     batch_id: int | None
-    slot: int
+    slot: int | None
     topic: str | None = None
 
 

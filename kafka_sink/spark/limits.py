@@ -55,7 +55,7 @@ def bad_row_policy(
     return BadRowPolicy(
         dead_letter_topic=config.dead_letter_topic,
         limits=BadRowLimits(config.max_bad_rows, config.max_bad_row_fraction),
-        origin=Origin(query_id, batch_id, context.partitionId() if context else 0, config.topic),
+        origin=Origin(query_id, batch_id, context.partitionId() if context else None, config.topic),
         rules=_topic_rules(producer, config.producer.max_request_size),
     )
 

@@ -29,10 +29,11 @@ with needs_pyspark():
         DataSourceStreamWriter,
         DataSourceWriter,
     )
+    from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
 # With this option a read returns the interpreters that Spark runs (interpreters.py). Only `pykafka check` uses it.
 INTERPRETERS = "pykafka.interpreters"
@@ -52,8 +53,15 @@ class KafkaDataSource(DataSource):
         return "pykafka"
 
     @told_to_spark()
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer of a batch. Raises ConfigError, SchemaError, WriteModeUnsupported."""
+    def writer(self, schema: StructType | pa.Schema, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a batch. Sail, and it alone, hands over Arrow's schema.
+
+        Raises ConfigError, SchemaError, WriteModeUnsupported; on Sail PartitionsNotFixed, too.
+        """
+        if not isinstance(schema, StructType):
+            from kafka_sink.spark import sail
+
+            return sail.writer_of(self.options, schema, overwrite, self.token_callable, self.interceptors)
         from kafka_sink.spark.writes import writer_of
 
         return writer_of(self.options, schema, overwrite, self.token_callable, self.interceptors)
@@ -82,8 +90,9 @@ class KafkaDataSource(DataSource):
         return schema_of(self.options, self.token_callable)
 
     @told_to_spark()
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of a batch; or the one of interpreters, if the option INTERPRETERS is set.
+    def reader(self, schema: StructType | pa.Schema) -> DataSourceReader:
+        """Return the reader of a batch; or the one of interpreters, if the option INTERPRETERS is set. Sail, and it
+        alone, hands over Arrow's schema.
 
         Raises ConfigError, SchemaError.
         """
@@ -91,6 +100,10 @@ class KafkaDataSource(DataSource):
             from kafka_sink.spark.interpreters import InterpreterReader
 
             return InterpreterReader()
+        if not isinstance(schema, StructType):
+            from kafka_sink.spark import sail
+
+            return sail.reader_of(self.options, schema, self.token_callable, self.interceptors)
         from kafka_sink.spark.reading.reads import reader_of
 
         return reader_of(self.options, schema, self.token_callable, self.interceptors)

@@ -28,7 +28,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from kafka_sink.errors import BadRow, TableUnsupported, WriteKind
 from kafka_sink.errors.exhaustion import exhaustion_named
-from kafka_sink.errors.failures import told_to_spark
+from kafka_sink.errors.failures import in_sail, told_to_spark
 from kafka_sink.options.config import EXACTLY_ONCE, GivenOptions
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.task import Task
@@ -166,13 +166,13 @@ _modules_seen = 0
 
 
 def freeze_modules() -> None:
-    """Keep modules out of garbage collections, if any were imported since the last call.
+    """Keep modules out of garbage collections, if any were imported since the last call; not in Sail's own process.
 
     Spark's workers run `gc.collect()` after every task, plan and commit. Call this when a worker has finished its work:
     the objects that are there mostly live as long as the process. Garbage in cycles at this moment stays forever.
     """
     global _modules_seen
-    if len(sys.modules) > _modules_seen:
+    if len(sys.modules) > _modules_seen and not in_sail():
         _modules_seen = len(sys.modules)
         gc.freeze()
 

@@ -92,7 +92,7 @@ def check_spark_schema(schema: spark_types.StructType, *, topic_option: bool) ->
     """Run `check_schema` for Spark's types of the columns. Raises SchemaError."""
     try:
         check_schema(
-            pa.schema([(field.name, _arrow_type(field.dataType)) for field in schema]), topic_option=topic_option
+            pa.schema([(field.name, arrow_type(field.dataType)) for field in schema]), topic_option=topic_option
         )
     except ColumnTypeMismatch as mismatch:
         found = schema[mismatch.column].dataType.simpleString()
@@ -101,8 +101,8 @@ def check_spark_schema(schema: spark_types.StructType, *, topic_option: bool) ->
         ) from None
 
 
-# Spark types that a record accepts, and their Arrow types. Spark's own conversion is private, and its signature changes
-# between versions.
+# Spark types of a record that is written or read, and their Arrow types. Spark's own conversion is private, and its
+# signature changes between versions.
 _ARROW_TYPES: tuple[tuple[type[spark_types.DataType], pa.DataType], ...] = (
     (spark_types.StringType, pa.string()),
     (spark_types.CharType, pa.string()),
@@ -111,21 +111,22 @@ _ARROW_TYPES: tuple[tuple[type[spark_types.DataType], pa.DataType], ...] = (
     (spark_types.ByteType, pa.int8()),
     (spark_types.ShortType, pa.int16()),
     (spark_types.IntegerType, pa.int32()),
+    (spark_types.LongType, pa.int64()),
     (spark_types.TimestampType, pa.timestamp("us", "UTC")),
     (spark_types.TimestampNTZType, pa.timestamp("us")),
     (spark_types.NullType, pa.null()),
 )
 
 
-def _arrow_type(spark_type: spark_types.DataType) -> pa.DataType:
+def arrow_type(spark_type: spark_types.DataType) -> pa.DataType:
     """Return the Arrow type of a Spark type. Unsupported types become an opaque type that no column accepts."""
     if isinstance(spark_type, spark_types.ArrayType):
-        return pa.list_(_arrow_type(spark_type.elementType))
+        return pa.list_(arrow_type(spark_type.elementType))
     if isinstance(spark_type, spark_types.StructType):
-        return pa.struct([(field.name, _arrow_type(field.dataType)) for field in spark_type])
-    for known, arrow_type in _ARROW_TYPES:
+        return pa.struct([(field.name, arrow_type(field.dataType)) for field in spark_type])
+    for known, found in _ARROW_TYPES:
         if isinstance(spark_type, known):
-            return arrow_type
+            return found
     return pa.opaque(pa.null(), spark_type.simpleString(), "spark")
 
 

@@ -52,7 +52,7 @@ class BadRowCounts:
 
     dropped: Mapping[str, int] = field(default_factory=dict)
     dead_lettered: Mapping[str, int] = field(default_factory=dict)
-    first_rows: tuple[tuple[int, int], ...] = ()
+    first_rows: tuple[tuple[int | None, int], ...] = ()
     limits: BadRowLimits = field(default_factory=BadRowLimits)
 
     @property
@@ -72,7 +72,7 @@ class BadRowCounts:
 def total(acknowledgements: Iterable[BadRowCounts]) -> BadRowCounts:
     """Return the sum for all tasks of a write, which have the same limits."""
     dropped, dead_lettered = Counter[str](), Counter[str]()
-    first_rows: list[tuple[int, int]] = []
+    first_rows: list[tuple[int | None, int]] = []
     limits = BadRowLimits()
     for receipt in acknowledgements:
         dropped.update(receipt.dropped)
@@ -111,7 +111,7 @@ class BadRowTally:
     def __init__(self, policy: BadRowPolicy) -> None:
         self._policy = policy
         self._counts = Counter[str]()
-        self._first_rows: list[tuple[int, int]] = []
+        self._first_rows: list[tuple[int | None, int]] = []
 
     def add(self, reasons: Reasons, numbers: Int64s) -> None:
         """Count bad rows. `reasons`: uint8[k]. `numbers`: int64[k], their row numbers in the task.

@@ -9,8 +9,10 @@ import os
 import pickle
 import re
 import socket
+import sys
 import traceback
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -35,7 +37,7 @@ from kafka_sink.kafka.net.transport import Address, Disconnected
 from kafka_sink.spark.exactly_once.plan import in_transaction_errors
 
 MADE_UP = {
-    "Mapping[str, int]": {"HeaderKeyNull": 7}, "Sequence[tuple[int, int]]": [(3, 4)], "float": 0.25, "bool": True,
+    "Mapping[str, int]": {"HeaderKeyNull": 7}, "Sequence[tuple[int | None, int]]": [(3, 4)], "float": 0.25, "bool": True,
 }  # fmt: skip
 
 
@@ -444,6 +446,26 @@ FORGED = worker_says(errors.TornBatch(sink="s", micro_batch_id=7, visible=[0], m
 def test_what_another_failure_quotes_is_no_error_of_the_sink(text: str) -> None:
     assert error_of(IN_TASK + FORGED) is not None
     assert error_of(RuntimeError(text)) is None
+
+
+@pytest.mark.parametrize("head", [
+    "", "Python error: [pykafka::writer] ", "Write failed for partition 3: External error: Python error: [W::write] "
+])  # fmt: skip
+def test_the_error_is_found_behind_sails_words(head: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sail prints the class without its module, the message, and a traceback without the error."""
+    monkeypatch.setitem(sys.modules, "pysail", SimpleNamespace())
+    for made in (partial(errors.TopicNotFound, topic="orders", waited_ms=500), errors.WriteModeUnsupported):
+        raised = made()
+        with pytest.raises(type(raised)) as failure, told_to_spark(), told_to_spark():
+            raise made()
+        text = f"{head}{type(raised).__name__}: {failure.value}\nTraceback:\nTraceback (most recent call last):\n  File"
+        found = error_of(RuntimeError(text))
+        assert type(found) is type(raised) and str(found) == str(raised)
+        assert getattr(found, "topic", None) == getattr(raised, "topic", None)
+        cut = text[: text.index("pykafka: {") + 12] + "\n[truncated]\nn3.11/contextlib.py"
+        assert str(error_of(RuntimeError(cut))) == str(raised)
+    for other in (text.replace("pykafka: ", "pykafka "), f"ValueError: {text}"):
+        assert error_of(RuntimeError(other)) is None
 
 
 def test_an_error_of_a_rows_values_and_of_a_query_is_found() -> None:

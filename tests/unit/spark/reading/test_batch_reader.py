@@ -358,3 +358,43 @@ def test_columns_that_a_query_does_not_need_are_not_decoded(
             made = reader("key", "value", "offset")
             assert tuple(made.pruneColumns(pushed).names) == expected
             assert [tuple(row) for row in rows_of(made)] == [expected] * 6
+
+
+# --- Sail -------------------------------------------------------------------------------------------------------------
+
+
+def test_sail_gets_the_schema_of_a_read_as_arrows() -> None:
+    source = KafkaDataSource(OPTIONS | {"includeHeaders": "true"})
+    found = pa.schema(source.schema())
+    assert found.names == source.schema().names
+    assert found.field("timestamp").type == pa.timestamp("us", "UTC")
+    assert found.field("headers").type == pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_sail_gets_rows_of_the_very_types_that_it_asks_for(kafka: ScriptedKafka, zone: str) -> None:
+    holds(kafka, plain(b"a", b"b", b"c"), plain(b"d", b"e", b"f", base_offset=3))
+    asked = pa.schema([("offset", pa.int64()), ("timestamp", pa.timestamp("us", zone)), ("value", pa.binary())])
+    made = pickle.loads(pickle.dumps(KafkaDataSource(OPTIONS).reader(asked)))
+    batches = [batch for partition in made.partitions() for batch in made.read(partition)]
+    assert {batch.schema for batch in batches} == {asked}
+    in_spark = rows(reader("offset", "timestamp", "value"))
+    assert [row for batch in batches for row in batch.to_pylist()] == in_spark
+
+
+def test_sail_gets_all_its_filters_back(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves out their casts: a filter on CAST(offset AS TINYINT) arrives as one on the offset."""
+    monkeypatch.setattr(batch_reader, "_IS_PLANNED_FOR_ONE_QUERY", True)
+    holds(kafka, plain(b"a", b"b", b"c", b"d", b"e", b"f"))
+    made: Any = KafkaDataSource(OPTIONS).reader(pa.schema([("offset", pa.int64())]))
+    if not hasattr(DataSourceReader, "pushFilters"):
+        return
+    filters = [datasource.EqualTo(("offset",), 5)]
+    assert list(made.pushFilters(filters)) == filters
+    assert len(rows(made)) == 6
+
+
+def test_sail_is_told_of_a_column_that_a_read_does_not_have() -> None:
+    for name, kind in (("valu", pa.binary()), ("value", pa.string()), ("timestamp", pa.timestamp("us"))):
+        with pytest.raises(errors.ColumnNotRead if name == "valu" else errors.ColumnTypeMismatch):
+            KafkaDataSource(OPTIONS).reader(pa.schema([(name, kind)]))
