@@ -9,6 +9,7 @@ BIN     := $(VENV)/bin
 DEPS    := $(VENV)/.dependencies
 WHEEL   := $(VENV)/.wheel
 FUZZER  := $(VENV)/.fuzzer
+SAIL    := build/sail/.installed
 RELEASE := $(VENV)/.release
 KERNEL  := $(VENV)/.kernel
 CLASSES := $(VENV)/spark-classes.jsa
@@ -96,8 +97,11 @@ unit: $(DEPS) $(KERNEL)  ## run the unit tests against the sources, in a minute;
 		$(if $(filter tests/%,$(ARGS)),,tests/unit -m "not programs") $(ARGS)
 
 .PHONY: test-all
-test-all: java kerberos $(WHEEL) $(CLASSES) first-hour  ## run everything: a new user's first hour, all variants, the long tests, Kerberos; an hour
+test-all: java kerberos $(WHEEL) $(CLASSES) $(SAIL) first-hour  ## run everything: a new user's first hour, all variants, the long tests, Kerberos; an hour
 	$(BIN)/pytest -m "not chaos" --hypothesis-profile=thorough $(PARALLEL) --durations 10 $(ARGS)
+
+.PHONY: sail
+sail: $(SAIL)  ## install Sail and the package into build/sail, for the tests of Sail that `make test-all` runs
 
 .PHONY: test-long
 test-long: java $(WHEEL) $(CLASSES)  ## run whole applications in each way of shipping them, notebooks, and the same over an older broker
@@ -253,6 +257,10 @@ bench: java $(WHEEL)  ## compare with the JVM sink and other peers, TLS with pla
 bench-read: java $(WHEEL)  ## compare reads with the JVM source and with a Python source of ready batches, 10 minutes; ARGS="--only zstd"
 	$(BENCH)/bench_read.py $(ARGS)
 
+.PHONY: bench-sail
+bench-sail: java $(WHEEL) $(SAIL)  ## compare batches on Sail with batches on Spark, 5 minutes; ARGS="--rounds 5"
+	$(BENCH)/bench_sail.py $(ARGS)
+
 .PHONY: bench-shapes
 bench-shapes: java $(WHEEL)  ## compare with the JVM sink on rows and topics of many shapes; ARGS="--only headers"
 	$(BENCH)/bench_shapes.py $(ARGS)
@@ -322,6 +330,14 @@ $(WHEEL): $(DEPS) $(SOURCES)
 # The fuzzer is large and supports few platforms, so only `make fuzz` installs it.
 $(FUZZER): $(WHEEL)
 	$(BIN)/python -m pip install --quiet "$$(echo build/wheel/*.whl)[fuzz]"
+	@touch $@
+
+# An environment of its own: the client of Spark Connect and Spark's package have the same folder.
+$(SAIL): $(WHEEL)
+	"$(PYTHON)" -m venv build/sail
+	build/sail/bin/python -m pip install --quiet pysail==0.7.2 pyspark-client==4.2.0 "kio >= 0.6, < 0.7" \
+		crc32c numpy zstandard
+	build/sail/bin/python -m pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
 	@touch $@
 
 # Compilers and checkers that only `make release` needs.

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from code_blocks import run_program
 from kafka_sink.broker import LocalKafka
 from spark_writes import end_offset, numbers_in
 
@@ -21,12 +22,17 @@ ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / "build" / "sail" / "bin" / "python"
 APPLICATION = ROOT / "tests" / "support" / "sail_apps.py"
 DEADLINE_S = 240
+CORES = {"SAIL_EXECUTION__DEFAULT_PARALLELISM": "2"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _installed() -> None:
+    if not PYTHON.exists():
+        pytest.skip("pysail is not installed in build/sail: `make sail` does it, and `make test-all` too")
 
 
 def on_sail(function: str, *arguments: object, cores: int = 2) -> Any:
     """What the function of sail_apps.py returns. Sail runs as many partitions at a time as it has `cores`."""
-    if not PYTHON.exists():
-        pytest.skip("pysail is not installed in build/sail: `make sail` does it, and `make test-all` too")
     environment = os.environ | {"SAIL_EXECUTION__DEFAULT_PARALLELISM": str(cores)}
     command = [str(PYTHON), str(APPLICATION), function, *map(str, arguments)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE_S)
@@ -96,7 +102,24 @@ def test_what_sail_cannot_carry_is_refused_before_a_row(kafka: LocalKafka, topic
     assert end_offset(kafka, to) == 0
 
 
-def test_from_topic_to_topic_without_java(kafka: LocalKafka, topic: Topic) -> None:
+def test_from_topic_to_topic_without_java(kafka: LocalKafka, topic: Topic, tmp_path: Path) -> None:
     first, second = topic(4), topic(4)
-    assert on_sail("topic_to_topic", kafka.bootstrap_servers, first, second, cores=8)["rows"] == 1_000
-    assert rows_in(kafka, second, 4) == 1_000
+    on_sail("thousand", kafka.bootstrap_servers, first)
+    here = {"localhost:9092": kafka.bootstrap_servers, '"orders"': f'"{first}"', "orders-upper": second}
+    run_program("docs/sail.md", "Sail", 0, here, tmp_path, PYTHON, **CORES)
+    assert (rows_in(kafka, first, 4), rows_in(kafka, second, 4)) == (1_000, 1_000)
+
+
+def test_sail_differs_as_the_page_says(tmp_path: Path) -> None:
+    """If one of these fails, Sail has changed: what kafka_sink/spark/sail.py does about it may go."""
+    printed = run_program("docs/design/sail.md", "The count of partitions", 0, {}, tmp_path, PYTHON, **CORES)
+    assert printed.count("wrote") == 2 and "Invalid partition id 1 in write result (expected < 1)" in printed
+    printed = run_program("docs/design/sail.md", "Arrow's schemas, and no TaskContext", 0, {}, tmp_path, PYTHON)
+    assert "<class 'pyarrow.lib.Schema'>" in printed and "\nNone\n" in printed
+    printed = run_program("docs/design/sail.md", "Schemas with times", 0, {}, tmp_path, PYTHON)
+    assert "AssertionError" in printed and "to_arrow_type" in printed
+    printed = run_program("docs/design/sail.md", "The session's time zone", 0, {}, tmp_path, PYTHON)
+    assert "Schema field type mismatch for 't'" in printed
+    assert "\n1\n" in run_program("docs/design/sail.md", "Filters without their casts", 0, {}, tmp_path, PYTHON)
+    printed = run_program("docs/design/sail.md", "Streams", 0, {}, tmp_path, PYTHON)
+    assert [line for line in printed.splitlines() if line in ("read", "wrote 1", "True")] == ["read", "wrote 1", "True"]

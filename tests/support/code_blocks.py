@@ -108,6 +108,20 @@ def run_bash(
     )  # fmt: skip
 
 
+def run_program(
+    page: str, section: str, number: int, replaced: Mapping[str, str], folder: Path, python: Path, **environment: str
+) -> str:
+    """Run the block as a program in `folder`, by another Python. Return what it printed, also if it failed."""
+    block = block_of(page, section, number)
+    assert block.language == "python"
+    script = folder / "program.py"
+    script.write_text(_as_it_is_here(block, replaced), encoding="utf-8")
+    return subprocess.run(
+        [python, script], cwd=folder, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, timeout=TIMEOUT_S,
+    ).stdout  # fmt: skip
+
+
 def words_of(page: str, section: str, number: int, replaced: Mapping[str, str]) -> list[str]:
     """Split a block of one command into words, as the shell does, for a caller that runs it in its own process."""
     block = block_of(page, section, number)

@@ -37,7 +37,8 @@ from kafka_sink.kafka.net.transport import Address, Disconnected
 from kafka_sink.spark.exactly_once.plan import in_transaction_errors
 
 MADE_UP = {
-    "Mapping[str, int]": {"HeaderKeyNull": 7}, "Sequence[tuple[int | None, int]]": [(3, 4)], "float": 0.25, "bool": True,
+    "Mapping[str, int]": {"HeaderKeyNull": 7}, "Sequence[tuple[int | None, int]]": [(3, 4)],
+    "float": 0.25, "bool": True,
 }  # fmt: skip
 
 
