@@ -4,6 +4,7 @@ What differs from Spark is here:
 
     schemas    Sail hands over Arrow's. Those that it gets come from `ReadSchema`
     rows read  must have the very types that Sail asked for, as with the session's time zone
+    tasks      run all at once, as threads of one process
     a task     has no TaskContext: no number, no conf, no execution. `_check` refuses what needs one of them
     a write    Sail counts its partitions before it optimizes the plan. If the optimizer changes the number, Sail fails
                the write after its rows are written. Sail asks no Python in between, so the user says that the plan
@@ -15,6 +16,7 @@ program for each fault.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -32,15 +34,23 @@ from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.task_results import TaskCommitMessage
 from kafka_sink.spark.writer import KafkaBatchWriter, is_exactly_once
 
+MOST_READS_A_CORE = 2
+_SET_TASKS = {"minpartitions", "maxpartitions", "maxrecordsperpartition"}
+
 # --- reads ------------------------------------------------------------------------------------------------------------
 
 
 def reader_of(
     options: Mapping[str, str], schema: pa.Schema, token: Secret | None, interceptors: Sequence[Interceptor]
 ) -> DataSourceReader:
-    """Return the reader of a batch; see `reads.reader_of`."""
+    """Return the reader of a batch; see `reads.reader_of`.
+
+    Unless options say how many, it has at most MOST_READS_A_CORE tasks for each core: Sail runs all at once.
+    """
     from kafka_sink.spark.reading import reads
 
+    if not _SET_TASKS.intersection(name.lower() for name in options):
+        options = {**options, "maxPartitions": str(MOST_READS_A_CORE * (os.cpu_count() or 1))}
     return _BatchReader(reads.reader_of(options, _spark_schema(schema), token, interceptors), schema)
 
 

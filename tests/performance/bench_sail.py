@@ -69,7 +69,7 @@ def compare(rows: int, rounds: int) -> None:
                         f"{rows / typical / 1e6:.2f} M" if index == 0 else f"{typical / rows * 1e6:.2f} µs a row"
                     )
             print("| " + " | ".join(cells) + " |")
-        for step in ("many", "many, maxPartitions=4"):
+        for step in ("many", "many, maxPartitions=200"):
             print(f"\n{step}: Sail's peak is {engines['sail'].ask(step)['peak_kib'] // 1024} MiB")
         for engine in engines.values():
             engine.stop()
@@ -175,7 +175,7 @@ def steps(spark: Any, engine: str, servers: str, folder: str) -> dict[str, Calla
 
     return {
         "write, 1 partition": lambda: write(1), "write, 4 partitions": lambda: write(4), "read": read, "many": many,
-        "many, maxPartitions=4": lambda: many(maxPartitions=4),
+        "many, maxPartitions=200": lambda: many(maxPartitions=200),
     }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """The reader of a batch, as Spark calls it: the plan, and the rows of a range, over scripted brokers."""
 
+import os
 import pickle
 import uuid
 from collections import Counter
@@ -392,6 +393,18 @@ def test_sail_gets_all_its_filters_back(kafka: ScriptedKafka, monkeypatch: pytes
     filters = [datasource.EqualTo(("offset",), 5)]
     assert list(made.pushFilters(filters)) == filters
     assert len(rows(made)) == 6
+
+
+def test_sail_gets_few_tasks_as_it_runs_all_of_them_at_once(
+    kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    serve(kafka, {("t", number): ScriptedLog(0, 6) for number in range(10)})
+    asked = pa.schema([("offset", pa.int64())])
+    for options, tasks in (({}, 4), ({"maxPartitions": "7"}, 7), ({"minPartitions": "10"}, 10)):
+        parts = KafkaDataSource(OPTIONS | options).reader(asked).partitions()
+        assert len(parts) == tasks
+        assert sum(len(part.ranges) for part in parts) == 10
 
 
 def test_sail_is_told_of_a_column_that_a_read_does_not_have() -> None:
