@@ -34,7 +34,8 @@ _DEADLINE_S = 5
 def other_python() -> str | None:
     """Return the Python that Spark would start, if it is not in the folder of the running one; None if it is, or if the
     user has chosen one."""
-    if any(name in os.environ for name in _VARIABLES):
+    # A client of Spark Connect has no Py4J, and starts no Spark.
+    if any(name in os.environ for name in _VARIABLES) or find_spec("py4j") is None:
         return None
     found = shutil.which("python3")
     if found is None or Path(found).parent.resolve() == Path(sys.executable).parent.resolve():

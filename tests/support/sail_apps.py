@@ -53,6 +53,7 @@ def reads(spark: SparkSession, servers: str, topic: str, missing: str) -> dict[s
     named = {"kafka.bootstrap.servers": servers, "subscribe": topic}
     of_user = spark.read.format("pykafka").schema("value BINARY, timestamp TIMESTAMP").options(**named).load()
     of_user_rows = of_user.filter("CAST(value AS STRING) = '17'").collect()
+    of_user_in_zone = of_user.selectExpr("CAST(max(timestamp) AS STRING) AS t").collect()
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     counted = [frame.count()]
     frame.createOrReplaceTempView("orders")
@@ -69,7 +70,7 @@ def reads(spark: SparkSession, servers: str, topic: str, missing: str) -> dict[s
         "bounds": read(spark, servers, topic, endingOffsets=json.dumps({topic: {"0": 2, "1": 2, "2": 2}})).count(),
         "divided": read(spark, servers, topic, minPartitions="9").count(),
         "joined": frame.alias("a").join(read(spark, servers, topic).alias("b"), ["partition", "offset"]).count(),
-        "zone": in_zone[0].t,
+        "zone": [in_zone[0].t, of_user_in_zone[0].t],
         "of user": [[row.timestamp.isoformat(), bytes(row.value).decode()] for row in of_user_rows],
         "missing": failure(read(spark, servers, missing).count),
         "in task": failure(read(spark, servers, topic, includeHeaders="true", maxHeadersPerBatch="1").collect),
@@ -122,7 +123,9 @@ def exports(spark: SparkSession, servers: str, topic: str, missing: str, receipt
     """Export any DataFrames: of one partition, of several, of pandas."""
     to: dict[str, Any] = {"bootstrap_servers": servers}
     rows = numbers(spark, 1_000)
-    grouped = rows.groupBy((F.col("key") % 7).cast("string").alias("key")).agg(F.max("value").alias("value"))
+    grouped = rows.groupBy((F.col("key").cast("int") % 7).cast("string").alias("key")).agg(
+        F.max("value").alias("value")
+    )
     results = [
         kafka_sink.export(rows, topic, key="key", value="json", headers={"of": F.lit("sail")}, **to),
         kafka_sink.export(grouped, topic, key="key", value="value", **to),

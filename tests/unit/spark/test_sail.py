@@ -15,6 +15,7 @@ from kafka_sink import errors
 from kafka_sink.errors import WriteKind
 from kafka_sink.kafka.producer.acknowledgements import PackedRuns
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.spark import session
 from kafka_sink.spark import writer as spark_writer
 from kafka_sink.spark.source import KafkaDataSource
 from kafka_sink.spark.task_results import Identity, TaskCommitMessage, TaskProof
@@ -110,3 +111,12 @@ def test_the_process_of_sail_keeps_its_own_objects_collectable(monkeypatch: pyte
         monkeypatch.delitem(sys.modules, "pysail")
         spark_writer.freeze_modules()
         assert freeze.called
+
+
+def test_a_client_without_py4j_starts_no_other_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(session.shutil, "which", lambda name: "/elsewhere/python3")
+    assert session.other_python() == "/elsewhere/python3"
+    monkeypatch.setattr(session, "find_spec", lambda name: None)
+    assert session.other_python() is None
