@@ -87,14 +87,15 @@ class WriteModeUnsupported(KafkaSinkError):
 class PartitionsNotFixed(KafkaSinkError):
     """Only on Sail: write_planner.rs and commit_exec.rs of sail-data-source."""
 
-    def explanation(self) -> Explanation:
-        return Explanation(
-            "Sail counts the partitions of a write before it optimizes the plan. It fails a write whose number the "
-            "optimizer changed, after the rows are written.",
-            DataState.NOTHING_SENT,
-            "Make .coalesce(1) the last step of the DataFrame and set option sailPartitions=1, or .repartition(n) and "
-            "sailPartitions=n. kafka_sink.export does both for you.",
-        )
+    _data = DataState.NOTHING_SENT
+    _happened = (
+        "Sail counts the partitions of a write before it optimizes the plan. It fails a write whose number the optimizer "
+        "changed, after the rows are written."
+    )
+    _advice = (
+        "Make .coalesce(1) the last step of the DataFrame and set option sailPartitions=1, or .repartition(n) and "
+        "sailPartitions=n. kafka_sink.export does both for you."
+    )
 
 
 class ReadUnsupported(KafkaSinkError):
