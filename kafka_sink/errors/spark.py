@@ -89,8 +89,8 @@ class PartitionsNotFixed(KafkaSinkError):
 
     _data = DataState.NOTHING_SENT
     _happened = (
-        "Sail counts the partitions of a write before it optimizes the plan. It fails a write whose number the optimizer "
-        "changed, after the rows are written."
+        "Sail counts the partitions of a write before it optimizes the plan. It fails a write whose number the "
+        "optimizer changed, after the rows are written."
     )
     _advice = (
         "Make .coalesce(1) the last step of the DataFrame and set option sailPartitions=1, or .repartition(n) and "

@@ -252,7 +252,7 @@ def _read_by_spark(spark: SparkSession, path: str, *, remove: str) -> pa.Table:
 
 # Sail reads the TIMESTAMP of a schema's text as a time without a zone, so times travel as the microseconds they are.
 _SENT = receipt_file.SPARK_SCHEMA.replace("TIMESTAMP", "BIGINT")
-_SENT_TYPES = pa.schema([
+SENT_TYPES = pa.schema([
     field.with_type(pa.int64()) if pa.types.is_timestamp(field.type) else field for field in receipt_file.SCHEMA
 ])  # fmt: skip
 
@@ -283,7 +283,7 @@ class ReceiptReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the file as one partition. Runs on the driver. Raises OSError, ArrowException."""
-        table = read_receipt(self.path).cast(_SENT_TYPES)
+        table = read_receipt(self.path).cast(SENT_TYPES)
         if self.remove:
             shutil.rmtree(self.remove, ignore_errors=True)
         sink = pa.BufferOutputStream()

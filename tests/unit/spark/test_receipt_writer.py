@@ -18,7 +18,7 @@ from pyarrow.fs import LocalFileSystem
 from pyspark.sql.types import StructType
 
 from kafka_sink.errors import ReceiptNotWritten, ReceiptsPathUnusable, WriteKind
-from kafka_sink.exporting.result import ReceiptReader, ReceiptSource
+from kafka_sink.exporting.result import SENT_TYPES, ReceiptReader, ReceiptSource
 from kafka_sink.kafka.producer.acknowledgements import NO_OFFSET, PackedRuns
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -200,7 +200,9 @@ def read(path: Path, remove: str = "") -> pa.Table:
     (partition,) = reader.partitions()
     # The reader travels to the task as well.
     there: ReceiptReader = pickle.loads(pickle.dumps(reader))
-    return pa.Table.from_batches(there.read(pickle.loads(pickle.dumps(partition))), SCHEMA)
+    # Of times as whole numbers, which Spark and Sail read alike.
+    assert "started_at BIGINT" in ReceiptSource({}).schema()
+    return pa.Table.from_batches(there.read(pickle.loads(pickle.dumps(partition))), SENT_TYPES).cast(SCHEMA)
 
 
 def test_the_rows_of_the_file_and_what_was_temporary_is_gone(tmp_path: Path) -> None:

@@ -137,9 +137,9 @@ def test_options_task_and_stream_make_a_policy() -> None:
     assert (policy(DROP, {}).dead_letter_topic, policy(DROP, {}).limits) == (None, BadRowLimits(7, 0.5))
     assert policy(LETTERS, {}).dead_letter_topic == "letters"
     conf = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "7"}
-    assert (ids({}), ids(conf)) == ((None, None, 0, "t"), ("q", 7, 0, "t"))
+    assert (ids({}), ids(conf)) == ((None, None, None, "t"), ("q", 7, None, "t"))
     # In foreachBatch a batch write has both.
-    assert ids(conf, query_id="txnAppId:a", batch_id=3) == ("txnAppId:a", 3, 0, "t")
+    assert ids(conf, query_id="txnAppId:a", batch_id=3) == ("txnAppId:a", 3, None, "t")
 
 
 def test_limits_that_are_not_told_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
