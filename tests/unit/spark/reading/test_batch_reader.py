@@ -379,20 +379,20 @@ def test_sail_gets_rows_of_the_very_types_that_it_asks_for(kafka: ScriptedKafka,
     made = pickle.loads(pickle.dumps(KafkaDataSource(OPTIONS).reader(asked)))
     batches = [batch for partition in made.partitions() for batch in made.read(partition)]
     assert {batch.schema for batch in batches} == {asked}
-    in_spark = rows(reader("offset", "timestamp", "value"))
+    in_spark = rows_of(reader("offset", "timestamp", "value"))
     assert [row for batch in batches for row in batch.to_pylist()] == in_spark
 
 
 def test_sail_gets_all_its_filters_back(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     """It leaves out their casts: a filter on CAST(offset AS TINYINT) arrives as one on the offset."""
-    monkeypatch.setattr(batch_reader, "_IS_PLANNED_FOR_ONE_QUERY", True)
+    monkeypatch.setattr(pushdown, "IS_PLANNED_FOR_ONE_QUERY", True)
     holds(kafka, plain(b"a", b"b", b"c", b"d", b"e", b"f"))
     made: Any = KafkaDataSource(OPTIONS).reader(pa.schema([("offset", pa.int64())]))
     if not hasattr(DataSourceReader, "pushFilters"):
         return
     filters = [datasource.EqualTo(("offset",), 5)]
     assert list(made.pushFilters(filters)) == filters
-    assert len(rows(made)) == 6
+    assert len(rows_of(made)) == 6
 
 
 def test_sail_gets_few_tasks_as_it_runs_all_of_them_at_once(
