@@ -335,8 +335,7 @@ $(FUZZER): $(WHEEL)
 # An environment of its own: the client of Spark Connect and Spark's package have the same folder.
 $(SAIL): $(WHEEL)
 	"$(PYTHON)" -m venv build/sail
-	build/sail/bin/python -m pip install --quiet pysail==0.7.2 pyspark-client==4.2.0 "kio >= 0.6, < 0.7" \
-		crc32c numpy zstandard
+	build/sail/bin/python -m pip install --quiet "$$(echo build/wheel/*.whl)[sail]" pysail==0.7.2 pyspark-client==4.2.0
 	build/sail/bin/python -m pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
 	@touch $@
 
