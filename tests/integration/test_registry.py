@@ -260,7 +260,7 @@ def test_the_latest_schema_is_used_as_it_is_where_that_is_asked_for(spark: Spark
 @given(st.data())
 def test_java_writes_the_same_bytes_of_avro(spark: SparkSession, data: st.DataObject) -> None:
     """Avro's own library, which Confluent's serializer calls, reads each value and writes it again."""
-    kind = record_of([or_null(one) for one in data.draw(st.lists(nested(2), min_size=1, max_size=3))])
+    kind = record_of([or_null(one) for one in data.draw(st.lists(nested(2, entries=1), min_size=1, max_size=3))])
     schema = json.dumps(with_names(kind.avro, []))
     assert isinstance(kind.spark, T.StructType)
     rows = data.draw(st.lists(kind.values, min_size=1, max_size=3))

@@ -2,6 +2,7 @@
 same type of a union as Java, which knows the types of values."""
 
 import datetime as dt
+import functools
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -79,13 +80,14 @@ LEAVES = [
 APART = ("string", "bytes", "long", "boolean", "array", "record")
 
 
-def nested(depth: int) -> st.SearchStrategy[Kind]:
-    """Any type, with those within it."""
+def nested(depth: int, entries: int = 3) -> st.SearchStrategy[Kind]:
+    """Any type, with those within it. `entries`: the most of a map, which Java's reader puts into another order."""
     if depth == 0:
         return st.sampled_from(LEAVES)
-    inner = nested(depth - 1)
+    inner = nested(depth - 1, entries)
+    maps = inner.map(functools.partial(map_of, entries=entries))
     return st.one_of(
-        inner, inner.map(array_of), inner.map(map_of), inner.map(or_null), st.lists(inner, max_size=4).map(record_of),
+        inner, inner.map(array_of), maps, inner.map(or_null), st.lists(inner, max_size=4).map(record_of),
         st.lists(st.sampled_from(APART), min_size=1, max_size=4, unique=True).flatmap(
             lambda others: st.builds(union_of, st.just(others), st.sampled_from([0, 1, None]), inner)),
     )  # fmt: skip
@@ -96,8 +98,8 @@ def array_of(kind: Kind) -> Kind:
     return Kind({"type": "array", "items": kind.avro}, T.ArrayType(kind.spark), values)
 
 
-def map_of(kind: Kind) -> Kind:
-    values = st.dictionaries(STRINGS, kind.values, max_size=3)
+def map_of(kind: Kind, entries: int) -> Kind:
+    values = st.dictionaries(STRINGS, kind.values, max_size=entries)
     return Kind({"type": "map", "values": kind.avro}, T.MapType(T.StringType(), kind.spark), values)
 
 
