@@ -257,10 +257,6 @@ bench: java $(WHEEL)  ## compare with the JVM sink and other peers, TLS with pla
 bench-read: java $(WHEEL)  ## compare reads with the JVM source and with a Python source of ready batches, 10 minutes; ARGS="--only zstd"
 	$(BENCH)/bench_read.py $(ARGS)
 
-.PHONY: bench-sail
-bench-sail: java $(WHEEL) $(SAIL)  ## compare batches on Sail with batches on Spark, 5 minutes; ARGS="--rounds 5"
-	$(BENCH)/bench_sail.py $(ARGS)
-
 .PHONY: bench-shapes
 bench-shapes: java $(WHEEL)  ## compare with the JVM sink on rows and topics of many shapes; ARGS="--only headers"
 	$(BENCH)/bench_shapes.py $(ARGS)
