@@ -2,7 +2,7 @@
 
 What differs from Spark is here:
 
-    schemas    Sail hands over Arrow's. Those that it gets come from `ReadSchema`
+    schemas    Sail hands over Arrow's. Those that it gets are of `ReadSchema`
     rows read  must have the very types that Sail asked for, as with the session's time zone
     tasks      run all at once, as threads of one process
     a task     has no TaskContext: no number, no conf, no execution. `_check` refuses what needs one of them
@@ -33,6 +33,7 @@ from kafka_sink.options.config import OPTION_OF, GivenOptions
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.task_results import TaskCommitMessage
 from kafka_sink.spark.writer import KafkaBatchWriter, is_exactly_once
+from kafka_sink.spark.writes import arrow_type
 
 MOST_READS_A_CORE = 2
 _SET_TASKS = {"minpartitions", "maxpartitions", "maxrecordsperpartition"}
@@ -119,6 +120,18 @@ class _BatchWriter(KafkaBatchWriter):
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
+
+
+class ReadSchema(spark_types.StructType):
+    """Spark's schema of a read. Sail takes it as Arrow's: it converts none that has timestamps."""
+
+    @classmethod
+    def typeName(cls) -> str:
+        return spark_types.StructType.typeName()
+
+    def __arrow_c_schema__(self) -> object:
+        """Arrow's PyCapsule interface."""
+        return pa.schema([(field.name, arrow_type(field.dataType)) for field in self]).__arrow_c_schema__()
 
 
 def _spark_schema(schema: pa.Schema) -> spark_types.StructType:

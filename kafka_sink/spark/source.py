@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from weakref import WeakKeyDictionary
 
 from kafka_sink.errors import FormatNotReplaced, ReadUnsupported
-from kafka_sink.errors.failures import told_to_spark
+from kafka_sink.errors.failures import in_sail, told_to_spark
 from kafka_sink.errors.redaction import Secret
 from kafka_sink.installed import needs_pyspark
 from kafka_sink.kafka.config import RegisteredToken
@@ -87,7 +87,12 @@ class KafkaDataSource(DataSource):
             raise ReadUnsupported
         from kafka_sink.spark.reading.reads import schema_of
 
-        return schema_of(self.options, self.token_callable)
+        found = schema_of(self.options, self.token_callable)
+        if in_sail():
+            from kafka_sink.spark import sail
+
+            return sail.ReadSchema(found.fields)
+        return found
 
     @told_to_spark()
     def reader(self, schema: StructType | pa.Schema) -> DataSourceReader:

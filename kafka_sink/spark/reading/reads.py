@@ -27,18 +27,6 @@ if TYPE_CHECKING:
     from kafka_sink.spark.reading.stream_reader import KafkaStreamReader
 
 
-class ReadSchema(spark_types.StructType):
-    """Spark's schema of a read. Sail takes it as Arrow's: it converts none that has timestamps."""
-
-    def __arrow_c_schema__(self) -> object:
-        """Arrow's PyCapsule interface."""
-        import pyarrow as pa
-
-        from kafka_sink.spark.writes import arrow_type
-
-        return pa.schema([(field.name, arrow_type(field.dataType)) for field in self]).__arrow_c_schema__()
-
-
 def schema_of(options: Mapping[str, str], token: Secret | None) -> spark_types.StructType:
     """Return the columns of a read. Raises ConfigError.
 
@@ -47,7 +35,7 @@ def schema_of(options: Mapping[str, str], token: Secret | None) -> spark_types.S
     with of_read():
         names_an_end = any(field.startswith("ending_") for field in given_options(options, table=READING))
         config = _config(options, token, is_stream=not names_an_end)
-        return ReadSchema(whole_schema(include_headers=config.include_headers).fields)
+        return whole_schema(include_headers=config.include_headers)
 
 
 def reader_of(

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -364,10 +365,15 @@ def test_columns_that_a_query_does_not_need_are_not_decoded(
 # --- Sail -------------------------------------------------------------------------------------------------------------
 
 
-def test_sail_gets_the_schema_of_a_read_as_arrows() -> None:
+def test_sail_gets_the_schema_of_a_read_as_arrows_and_spark_gets_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     source = KafkaDataSource(OPTIONS | {"includeHeaders": "true"})
+    sparks = source.schema()
+    # Spark reads the JSON, whose type is by the name of the class.
+    assert type(sparks) is StructType
+    monkeypatch.setitem(sys.modules, "pysail", sys)
+    assert source.schema().json() == sparks.json()
     found = pa.schema(source.schema())
-    assert found.names == source.schema().names
+    assert found.names == sparks.names
     assert found.field("timestamp").type == pa.timestamp("us", "UTC")
     assert found.field("headers").type == pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
