@@ -232,6 +232,7 @@ def test_a_zip_as_an_artifact_of_spark_connect(run: Run, shipment: Shipment) -> 
     assert LOST in told.at["tasks"][1]
 
 
+@pytest.mark.timeout(600)
 def test_a_client_of_spark_connect_needs_pyspark_client_alone(
     kafka: LocalKafka, shipment: Shipment, client: Path, tmp_path: Path
 ) -> None:
