@@ -164,7 +164,7 @@ def fitted(text: str, columns: T.StructType, others: Mapping[str, str] = Mapping
     Raises SchemaUnreadable, or ColumnNotInSchema with the first column's path.
     """
     parse, named = extra("fastavro").parse_schema, dict[str, Any]()
-    schemas = [_with_valid_logical_types(json.loads(one)) for one in (*others.values(), text)]
+    schemas = [with_valid_logical_types(json.loads(one)) for one in (*others.values(), text)]
     # The name of a reference is not used: a schema refers to the names of types.
     parsed = [parse(one, named_schemas=named) for one in schemas]
     return _whole(_official_text(text), columns, parsed, _Fitting(named))
@@ -305,16 +305,16 @@ def _convert(data_type: T.DataType, about: dict[str, Any], kind: str) -> V.Conve
     return FITS.get(type(data_type), {}).get(kind)
 
 
-def _with_valid_logical_types(schema: Any) -> Any:
+def with_valid_logical_types(schema: Any) -> Any:
     """Return the schema without logical types that contradict their type: Avro ignores them, and fastavro refuses them.
 
     They are decimals that their precision, scale or size cannot be of, and sizes of a fixed that is no UUID.
     """
     if isinstance(schema, list):
-        return [_with_valid_logical_types(one) for one in schema]
+        return [with_valid_logical_types(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    valid = {key: one if key in _TEXTS else _with_valid_logical_types(one) for key, one in schema.items()}
+    valid = {key: one if key in _TEXTS else with_valid_logical_types(one) for key, one in schema.items()}
     if not _is_valid(valid):
         del valid["logicalType"]
     return valid

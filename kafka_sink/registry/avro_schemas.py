@@ -22,10 +22,10 @@ from pyspark.sql import types as T
 
 from kafka_sink.errors import SchemaUnreadable, TypeNotMapped
 from kafka_sink.registry import arrays as A
+from kafka_sink.registry.avro import FORM, with_valid_logical_types
 from kafka_sink.registry.forms import extra, read_as
 from kafka_sink.registry.references import Written
 
-FORM = "Avro"
 # Types of a schema after all names are replaced by what they name.
 MAX_TYPES = 20_000
 MAX_DECIMAL_DIGITS = 38
@@ -53,7 +53,6 @@ LOGICAL: dict[tuple[str, str], T.DataType] = {
     ("uuid", "fixed"): T.StringType(),
     ("duration", "fixed"): DURATION,
 }
-FIXED_SIZES = {"uuid": 16, "duration": 12}
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
@@ -69,11 +68,10 @@ class Schema:
     @classmethod
     @read_as(FORM)
     def of(cls, written: Written) -> Schema:
-        parse = extra("fastavro", on_executor=True).parse_schema
-        named: dict[str, Any] = {}
-        for _, text in written.others:
-            parse(json.loads(text), named_schemas=named)
-        return cls(parse(json.loads(written.text), named_schemas=named), named)
+        parse, named = extra("fastavro", on_executor=True).parse_schema, dict[str, Any]()
+        texts = (*(text for _, text in written.others), written.text)
+        parsed = [parse(with_valid_logical_types(json.loads(text)), named_schemas=named) for text in texts]
+        return cls(parsed[-1], named)
 
     def found(self, schema: Any) -> tuple[str, dict[str, Any]]:
         """Return the kind of a type that is no union, and its attributes."""
@@ -93,15 +91,10 @@ def branches_of(schema: Any) -> list[Any] | None:
 
 
 def logical_of(kind: str, about: Mapping[str, Any]) -> str | None:
-    """Return the logical type, or None if there is none that holds here."""
-    logical = about.get("logicalType")
-    if logical == "decimal" and kind in ("bytes", "fixed"):
-        precision, scale = about.get("precision"), about.get("scale", 0)
-        holds = isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0
-        return "decimal" if holds else None
-    logical = str(logical)
-    holds = (logical, kind) in LOGICAL and (kind != "fixed" or about["size"] == FIXED_SIZES[logical])
-    return logical if holds else None
+    """Return the logical type, or None if there is none for this kind."""
+    logical = str(about.get("logicalType"))
+    is_decimal = logical == "decimal" and kind in ("bytes", "fixed")
+    return logical if is_decimal or (logical, kind) in LOGICAL else None
 
 
 class _Walk:

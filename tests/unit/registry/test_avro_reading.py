@@ -135,6 +135,14 @@ def test_a_field_is_resolved(written: Any, to: Any, value: Any, expected: Any) -
     assert read(record(written), record(to), {"f0": value}) == [{"f0": expected}]
 
 
+def test_a_logical_type_that_contradicts_its_type_is_ignored_as_in_java() -> None:
+    fixed = logical("fixed", "decimal", name="F", size=1, precision=9)
+    odd = record(logical("bytes", "decimal", precision=2, scale=3), fixed)
+    data = payload(record("bytes", {**fixed, "logicalType": ""}), {"f0": b"\1", "f1": b"\2"})
+    decoding = reader(odd).writer(Written(json.dumps(odd)))
+    assert decoding.make([decoding.parse(data, 0)]).to_pylist() == [{"f0": b"\1", "f1": b"\2"}]
+
+
 @pytest.mark.parametrize(
     ("to", "default", "expected"),
     [
