@@ -171,7 +171,7 @@ _MADE_UP = {
     "Mapping[str, int]": lambda name: {name: _Number("count")},
     "Sequence[int]": lambda name: [_Number(name)],
     "Sequence[str]": lambda name: [f"<{name}>"],
-    "Sequence[tuple[int, int]]": lambda name: [f"<{name}>"],
+    "Sequence[tuple[int | None, int]]": lambda name: [f"<{name}>"],
     "int": _Number,
     "float": _Number,
 }

@@ -469,10 +469,9 @@ class GroupNotReadable(ReadError):
         advice = "The log of the group's coordinator says more."
         if self.name == "GROUP_AUTHORIZATION_FAILED":
             advice = f"Add the ACL: GROUP {self.group_id} DESCRIBE (READ implies it) for {self._whom}."
-        return Explanation(
-            f"the coordinator of consumer group {self.group_id!r} did not tell its committed offsets: {self.name} "
+        return self._told(
+            f"the coordinator of consumer group {self.group_id!r} did not give its committed offsets: {self.name} "
             f"(error {self.code}).",
-            DataState.NOT_READ,
             advice,
         )
 
@@ -489,20 +488,18 @@ class NoCommittedOffset(ReadError):
 
     def explanation(self) -> Explanation:
         if self.missing_count == self.partition_count:
-            return Explanation(
+            return self._told(
                 f"consumer group {self.group_id!r} has committed no offset of any partition of the read, such as "
                 f"{self.topic}-{self.partition}. There is no such group, it reads other topics, or its offsets have "
                 "expired (offsets.retention.minutes).",
-                DataState.NOT_READ,
                 "Correct startingGroup: kafka-consumer-groups.sh --list shows the names, and capitals count. To begin "
                 "without a group, set startingOffsets or startingTimestamp instead.",
             )
         others = self.missing_count - 1
         and_others = f" and {others} other{'s' if others > 1 else ''}" if others else ""
-        return Explanation(
+        return self._told(
             f"consumer group {self.group_id!r} has committed no offset of {self.topic}-{self.partition}{and_others}. "
             f"The read has {self.partition_count} partitions.",
-            DataState.NOT_READ,
             "Set startingGroupStrategy: earliest reads all that is in such a partition, latest leaves out what is "
             "there now.",
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_sink.errors.base import DataState, Explanation, KafkaSinkError
+from kafka_sink.errors.base import DataState, Explanation, KafkaSinkError, WriteKind
 from kafka_sink.errors.quoting import quoted
 
 __all__ = [
@@ -103,24 +103,36 @@ class SchemaNotRegistered(RegistryError):
     subject: str
 
     _happened = "the schema registry has no such schema under subject {subject!r}: {reason}."
-    _advice = (
-        "Register it, or let it be registered: leave out auto.register.schemas=false and use.latest.version=true. "
-        "Check the subject strategy as well."
-    )
+    _advice = "{_what_to_do}"
+
+    @property
+    def _what_to_do(self) -> str:
+        if self.write_kind is WriteKind.READ:
+            return (
+                "Check topic, subject, is_key, schema_id and version, and that the url leads to the topic's registry."
+            )
+        return (
+            "Register it, or let it be registered: leave out auto.register.schemas=false and use.latest.version=true. "
+            "Check the subject strategy as well."
+        )
 
 
 class SchemaUnreadable(RegistryError):
-    """`subject`: the subject whose latest schema it is. None for a schema that the user gave."""
+    """`subject`: the subject whose schema it is. None for a schema that the user gave."""
 
     form: str
     subject: str | None = None
 
     def explanation(self) -> Explanation:
         whose = "that was given" if self.subject is None else f"of subject {self.subject!r}"
-        return Explanation(
-            f"the {self.form} schema {whose} cannot be used: {self.reason}.",
-            DataState.NOTHING_SENT,
-            "Correct the schema that was given; without one it is derived from the columns."
-            if self.subject is None
-            else "Correct the subject's latest schema; or give a schema, without use.latest.version=true.",
-        )
+        return self._told(f"the {self.form} schema {whose} cannot be used: {self.reason}.", self._what_to_do)
+
+    @property
+    def _what_to_do(self) -> str:
+        is_read = self.write_kind is WriteKind.READ
+        if self.subject is None:
+            without = "the subject's latest is used" if is_read else "it is derived from the columns"
+            return f"Correct the schema that was given; without one {without}."
+        if is_read:
+            return "Correct the subject's schema; or give a text (schema), or another schema_id or version."
+        return "Correct the subject's latest schema; or give a schema, without use.latest.version=true."

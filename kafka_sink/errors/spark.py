@@ -100,7 +100,7 @@ class PartitionsNotFixed(KafkaSinkError):
 
 class ReadUnsupported(KafkaSinkError):
     _data = DataState.NO_DATA
-    _happened = 'no table can be made of format("pykafka"): Spark hands the options of a table to nobody who reads it.'
+    _happened = 'no table can be made of format("pykafka"): Spark does not give a table\'s options to its readers.'
     _advice = (
         'Read a batch with spark.read.format("pykafka"), a stream with spark.readStream.format("pykafka"), or in '
         "SQL with CREATE TEMPORARY VIEW ... USING pykafka OPTIONS (...)."

@@ -612,8 +612,8 @@ class TransactionRefused(ExactlyOnceError):
     def explanation(self) -> Explanation:
         return self._told(
             f"{self.api} for {self.transactional_id!r} was refused: {self.name} (error {self.code}).",
-            # During the commit the refusal may have come after the decision,
             advice_on_refusal(self.name, self.principal),
+            # During the commit the refusal may have come after the decision.
             data=DataState.OUTCOME_UNKNOWN if self.is_committing else DataState.NOTHING_VISIBLE,
         )
 

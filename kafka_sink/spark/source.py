@@ -80,8 +80,8 @@ class KafkaDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns of a read. Raises ConfigError, ReadUnsupported.
 
-        Spark asks for it before a read, or to create a table without columns. It hands the options of a table to nobody
-        who reads the table.
+        Spark asks for it before a read, or to create a table without columns. It does not give the options of a
+        table to those who read the table.
         """
         if _OF_A_TABLE in self.options:
             raise ReadUnsupported

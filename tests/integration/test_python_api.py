@@ -307,7 +307,7 @@ def test_a_write_that_would_make_a_table_is_refused_and_leaves_nothing(
 
 @pytest.mark.long
 def test_a_table_with_columns_is_made_by_spark_and_cannot_be_read_or_filled(here: Here, tables: Any) -> None:
-    """Spark asks nothing of the format for it, and hands its options to nobody: as docs/from-spark-kafka.md says."""
+    """Spark asks nothing of the format for it, and gives its options to no reader: as docs/from-spark-kafka.md says."""
     name = here.topic(1)
     options = f"'kafka.bootstrap.servers' '{here.servers}', topic '{name}'"
     here.spark.sql(f"CREATE TABLE with_columns (value STRING) USING pykafka OPTIONS ({options})")

@@ -36,6 +36,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def test_the_page_of_errors_is_generated() -> None:
     assert ERRORS_PAGE.read_text(encoding="utf-8") == errors_page(), "run `make docs`"
+    # A fact of an unknown type is a placeholder by characters.
+    assert "<, " not in errors_page()
 
 
 @functools.cache
