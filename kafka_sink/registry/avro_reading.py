@@ -21,8 +21,8 @@ import pyarrow as pa
 from kafka_sink.errors import SchemaUnreadable
 from kafka_sink.registry import arrays as A
 from kafka_sink.registry.arrays import BadRecord, Make
+from kafka_sink.registry.avro import FORM, SCHEMA_TYPE
 from kafka_sink.registry.avro_schemas import (
-    FORM,
     MAX_DECIMAL_DIGITS,
     Node,
     Raw,
@@ -322,7 +322,7 @@ class Reader:
     """A reader's schema."""
 
     FORM = FORM
-    SCHEMA_TYPE = "AVRO"
+    SCHEMA_TYPE = SCHEMA_TYPE
     REGISTRY_FORMAT = None
     needs_writers = True
     has_indexes = False

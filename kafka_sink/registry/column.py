@@ -76,12 +76,9 @@ def serialized(
     fields = fields_of(frame, columns)
     names = functools.partial(subject_name, subject, topic, is_key=is_key)
     text = schema if isinstance(schema, str) else getattr(schema, "schema_str", None)
-    if isinstance(text, str) and depth_of(text) > MAX_DEPTH:
-        raise SchemaUnreadable(form=form, reason=f"it is nested more than {MAX_DEPTH} levels deep")
-    try:
-        encoding, schema_id = pinned_schema(FORMS[form], fields, record_name(topic, is_key), asked, names, schema)
-    except RecursionError:
-        raise SchemaUnreadable(form=form, reason="it is nested too deep to be read, or refers to itself") from None
+    if isinstance(text, str):
+        check_depth(FORMS[form], text)
+    encoding, schema_id = pinned_schema(FORMS[form], fields, record_name(topic, is_key), asked, names, schema)
     # In backquotes a name with a dot is a column's name, not a path.
     found = [F.col(f"`{name.replace('`', '``')}`").alias(name) for name in columns]
     # One expression of all columns: with `|` a thousand would be a thousand deep, and the JVM's stack is not.
@@ -152,10 +149,20 @@ def named(subject: str) -> Iterator[str]:
         raise
 
 
+def check_depth(form: Any, text: str) -> None:
+    """Raise SchemaUnreadable for a text that is nested too deep for the libraries."""
+    if depth_of(text) > MAX_DEPTH:
+        raise SchemaUnreadable(form=form.FORM, reason=f"it is nested more than {MAX_DEPTH} levels deep")
+
+
 def in_time(form: Any, read: Callable[[], T]) -> T:
-    """Return what `read` makes of a schema. Raises SchemaUnreadable if that takes too long, and what `read` raises."""
+    """Return what `read` makes of a schema. Raises SchemaUnreadable if that takes too long or has no end, and what
+    `read` raises."""
     try:
         return within(READ_TIMEOUT_S, read)
+    except RecursionError:
+        reason = "it is nested too deep to be read, or refers to itself"
+        raise SchemaUnreadable(form=form.FORM, reason=reason) from None
     except TimeoutError:
         raise SchemaUnreadable(form=form.FORM, reason=f"it was not read within {READ_TIMEOUT_S:g} s") from None
 

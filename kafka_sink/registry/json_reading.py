@@ -29,10 +29,9 @@ from kafka_sink.registry import arrays as A
 from kafka_sink.registry.arrays import BadRecord, Make
 from kafka_sink.registry.decoding import Writer
 from kafka_sink.registry.forms import read_as
-from kafka_sink.registry.json_schema import MAX_BRANCHES, Part, root_of
+from kafka_sink.registry.json_schema import FORM, MAX_BRANCHES, SCHEMA_TYPE, Part, root_of
 from kafka_sink.registry.references import Written
 
-FORM = "JSON"
 # Parts of a schema, with what `$ref` stands for in each place.
 MAX_PARTS = 20_000
 UNIONS = ("oneOf", "anyOf")
@@ -291,7 +290,7 @@ class Reader:
     """A reader's schema."""
 
     FORM = FORM
-    SCHEMA_TYPE = "JSON"
+    SCHEMA_TYPE = SCHEMA_TYPE
     REGISTRY_FORMAT = None
     needs_writers = False
     has_indexes = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,11 +19,11 @@ from pyspark.sql import types as T
 from kafka_sink.errors import ColumnTypeMismatch, DuplicateColumn, MissingColumn, SchemaNotRegistered, SchemaUnreadable
 from kafka_sink.errors.failures import of_read, told_to_spark
 from kafka_sink.registry import avro_reading, json_reading, protobuf_reading
-from kafka_sink.registry.column import READS, check_rules, in_time, named
+from kafka_sink.registry.column import READS, check_depth, check_rules, in_time, named
 from kafka_sink.registry.decoding import Batch, Reader, Reading, decoded
 from kafka_sink.registry.forms import extra
 from kafka_sink.registry.references import Written
-from kafka_sink.registry.registering import ASK_TIMEOUT_S, MAX_DEPTH, Registry, depth_of, subject_name
+from kafka_sink.registry.registering import ASK_TIMEOUT_S, Registry, subject_name
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -91,19 +91,12 @@ def deserialized(
     kind = READERS[form]
     more = {} if message is None else {"message": message}
     with contextlib.nullcontext() if schema is not None else named(subject):
-        given = _asked(conf, subject, schema_id, version, kind) if schema is None else _given(schema, kind)
+        given = _asked(conf, subject, schema_id, version, kind) if schema is None else Written(schema)
+        check_depth(kind, given.text)
         of_schema = functools.partial(kind, given, **more)
-        reader = _read(kind, of_schema)
+        reader: Reader = in_time(kind, of_schema)
     key = hashlib.sha256(repr((form, given, more, subject, sorted(conf.items(), key=str))).encode()).hexdigest()
     return _column(frame, column, Reading(key, of_schema, conf, subject, bad_rows == "null"), reader, is_key)
-
-
-def _read(kind: Any, of_schema: Callable[[], Reader]) -> Reader:
-    try:
-        reader: Reader = in_time(kind, of_schema)
-    except RecursionError:
-        raise SchemaUnreadable(form=kind.FORM, reason="it is nested too deep to be read") from None
-    return reader
 
 
 def _check_column(frame: DataFrame, column: str) -> None:
@@ -126,12 +119,6 @@ def conf_of(registry: Mapping[str, Any] | SchemaRegistryClient) -> dict[str, Any
     if str(conf.get("url", "")).startswith("mock://"):
         raise ValueError("a registry at mock:// is in the memory of this process, and executors cannot ask it")
     return conf
-
-
-def _given(text: str, kind: Any) -> Written:
-    if depth_of(text) > MAX_DEPTH:
-        raise SchemaUnreadable(form=kind.FORM, reason=f"it is nested more than {MAX_DEPTH} levels deep")
-    return Written(text)
 
 
 def _asked(conf: Mapping[str, Any], subject: str, schema_id: int | None, version: int | None, kind: Any) -> Written:
