@@ -26,6 +26,11 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.config import SinkConfig
 
+_AFTER_LOSS = (
+    "a query whose offsets retention deleted goes on with failOnDataLoss=false. If a topic was created again or "
+    "truncated, start with a new checkpoint: an old one leaves out new records. `pykafka explain OffsetsLost` and "
+    "`pykafka explain LogBroken` say more"
+)
 # For the questions of one look.
 LOOK_MS = 8_000
 # A partition is hot if it has this many times the average of the topic's others, and at least so many records.
@@ -200,7 +205,7 @@ def _of_topic(topic: TopicProgress, holders: Mapping[TopicPartition, str]) -> It
         yield Verdict("leaders", where, finding)
     if topic.gone or any(each.deleted or each.ahead for each in topic.partitions):
         lost = " ".join(note for note in sources.notes_of(topic) if "open transactions" not in note)
-        yield Verdict("data loss", where, failed(lost, "read docs/reading.md, When a stream's records are missing"))
+        yield Verdict("data loss", where, failed(lost, _AFTER_LOSS))
     held = [each for each in topic.partitions if each.unstable]
     if held:
         # A source with read_committed stops exactly where the transaction begins.
