@@ -104,11 +104,13 @@ STARTS: dict[str, tuple[dict[str, str], Positions]] = {
 }
 
 
-@pytest.mark.parametrize("start", STARTS)
+each_start = pytest.mark.parametrize(("options", "positions"), STARTS.values(), ids=STARTS)
+
+
+@each_start
 def test_the_first_micro_batch_only_records_where_the_stream_begins(
-    kafka: ScriptedKafka, logs: Any, start: str
+    kafka: ScriptedKafka, logs: Any, options: dict[str, str], positions: Positions
 ) -> None:
-    options, positions = STARTS[start]
     stream = Stream(**options)
     assert stream.initial() == positions
     write(kafka, logs, 3)
@@ -121,11 +123,10 @@ def test_the_first_micro_batch_only_records_where_the_stream_begins(
     assert stream.spans(recorded, end) == [("a", 0, positions[A0], 103), ("a", 1, positions[A1], 101)]
 
 
-@pytest.mark.parametrize("start", STARTS)
+@each_start
 def test_a_stream_whose_first_micro_batch_failed_begins_where_that_was_recorded(
-    kafka: ScriptedKafka, logs: Any, start: str
+    kafka: ScriptedKafka, logs: Any, options: dict[str, str], positions: Positions
 ) -> None:
-    options, positions = STARTS[start]
     stream = Stream(**options)
     recorded = stream.end(stream.initial())
     # The driver dies. Much later Spark runs the micro-batch that it has recorded, and asks again where it begins.
