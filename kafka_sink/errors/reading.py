@@ -492,8 +492,8 @@ class NoCommittedOffset(ReadError):
                 f"consumer group {self.group_id!r} has committed no offset of any partition of the read, such as "
                 f"{self.topic}-{self.partition}. There is no such group, it reads other topics, or its offsets have "
                 "expired (offsets.retention.minutes).",
-                "Correct startingGroup: kafka-consumer-groups.sh --list shows the names, and capitals count. To begin "
-                "without a group, set startingOffsets or startingTimestamp instead.",
+                "Correct startingGroup: kafka-consumer-groups.sh --list shows the names, which are case-sensitive. To "
+                "begin without a group, set startingOffsets or startingTimestamp instead.",
             )
         others = self.missing_count - 1
         and_others = f" and {others} other{'s' if others > 1 else ''}" if others else ""

@@ -1,4 +1,4 @@
-"""What Spark hands down to the reader of a batch: filters, the limit of a query, and the columns that it needs.
+"""What Spark pushes down to the reader of a batch: filters, the limit of a query, and the columns that it needs.
 
 | | Spark | Here |
 |---|---|---|
@@ -29,11 +29,11 @@ _LIMIT_SETTING = "enable_limit_pushdown"
 
 
 class Pushed:
-    """A method of the reader for Spark to call, in the place of the one that does nothing.
+    """A method of the reader for Spark to call, instead of the one that does nothing.
 
-    Spark refuses to read with a reader that has a method of its own unless the session sets what enables it. It looks
-    at `__func__`, so this has that of the method that does nothing. It calls `pushFilters` nevertheless if that is
-    enabled. `pushLimit` it calls only if that is a method of the reader's own.
+    Spark refuses a reader that has a method of its own, unless the session enables it. It looks at `__func__`, so this
+    has that of the method that does nothing. If `pushFilters` is enabled, Spark calls it all the same. But it calls
+    `pushLimit` only if that is a method of the reader's own.
     """
 
     def __init__(self, name: str, call: Callable[[Any], Any]) -> None:
