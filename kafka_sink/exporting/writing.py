@@ -135,11 +135,11 @@ def _save(records: DataFrame, name: str, options: Mapping[str, str]) -> None:
 
 
 def _refuse_conf(spark: SparkSession) -> None:
-    """Raise RefusedOption if the conf has options: Sail hands it to no task."""
+    """Raise RefusedOption if the conf has options: Sail does not give it to tasks."""
     for name in spark.conf.getAll:
         if name.startswith(CONF_PREFIX):
             raise RefusedOption(
-                option=name, instead="Sail hands its conf to no task: set it as an option of the write."
+                option=name, instead="Sail does not give its conf to tasks: set it as an option of the write."
             )
 
 

@@ -8,6 +8,7 @@
     avro.py, json_schema.py, protobuf.py    map Spark's types, check a schema, say how rows are encoded
        |
        v
+    protoc.py    compiles the text of a .proto file
     values.py    on executors: converts an Arrow batch for fastavro and google.protobuf, and checks it by column
     forms.py     what the three forms share: errors, the encoding of Arrow batches, and the framing
 

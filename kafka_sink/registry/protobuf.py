@@ -20,13 +20,7 @@ from __future__ import annotations
 
 import base64
 import functools
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.machinery import PathFinder
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -35,6 +29,7 @@ from pyspark.sql import types as T
 
 from kafka_sink.errors import ColumnNotInSchema, NameNotAllowed, SchemaUnreadable
 from kafka_sink.errors.failures import told_to_spark
+from kafka_sink.registry import protoc
 from kafka_sink.registry import values as V
 from kafka_sink.registry.forms import (
     KEYS,
@@ -53,7 +48,7 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
     from google.protobuf.message import Message
 
-FORM = "Protobuf"
+FORM = protoc.FORM
 SCHEMA_TYPE = "PROTOBUF"
 REGISTRY_FORMAT = "serialized"
 
@@ -96,8 +91,6 @@ FITS: dict[type[T.DataType], dict[str, V.Convert]] = {
 # FieldDescriptorProto in descriptor.proto: LABEL_OPTIONAL, LABEL_REPEATED and TYPE_MESSAGE.
 SINGLE, REPEATED, MESSAGE = 1, 3, 11
 IMPLEMENTATIONS_OWN = range(19_000, 20_000)
-PROTO_FILE = "schema.proto"
-PROTOC_TIMEOUT_S = 60
 
 
 # --- derived ----------------------------------------------------------------------------------------------------------
@@ -310,7 +303,7 @@ def _file(text: str) -> FileDescriptorProto:
     try:
         data = base64.b64decode(text, validate=True)
     except ValueError:
-        data = compiled(text)
+        data = protoc.compiled(text)
     try:
         file: FileDescriptorProto = extra("google.protobuf.descriptor_pb2").FileDescriptorProto.FromString(data)
     except extra("google.protobuf.message").DecodeError as error:
@@ -446,56 +439,3 @@ def _is_required(field: FieldDescriptor) -> bool:
 
 def _field_does_not_fit(data_type: T.DataType, field: FieldDescriptor, path: str) -> ColumnNotInSchema:
     return does_not_fit(path, data_type, f"{'repeated ' if is_repeated(field) else ''}{kind_of(field)}", FORM)
-
-
-# --- the text of a .proto file ----------------------------------------------------------------------------------------
-
-
-def compiled(text: str) -> bytes:
-    """Return a serialized FileDescriptorProto. The text may import files of google/protobuf and google/type.
-
-    protoc runs in a separate process, because it writes its errors to stderr. Modules in the working directory never
-    run: they are neither searched nor on that process's path. Raises SchemaUnreadable with protoc's message, or if
-    grpcio-tools is not installed.
-    """
-    if PathFinder.find_spec("grpc_tools", _module_path()) is None:
-        reason = (
-            "it is not a FileDescriptorProto in base64, and to compile the text of a .proto file takes protoc: pip "
-            "install grpcio-tools, on the driver. Or give the message class that protoc has made of it, or register it "
-            "and set use.latest.version=true"
-        )
-        raise SchemaUnreadable(form=FORM, reason=reason)
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            return _compiled_in(folder, text)
-    except OSError as error:
-        reason = f"protoc cannot run in a folder for temporary files (TMPDIR): {error.strerror or error}"
-        raise SchemaUnreadable(form=FORM, reason=reason) from error
-
-
-def _compiled_in(folder: str, text: str) -> bytes:
-    Path(folder, PROTO_FILE).write_text(text, encoding="utf-8")
-    known = Path(extra("google.type.date_pb2").__file__).parents[2]
-    arguments = ["grpc_tools.protoc", f"-I{folder}", f"-I{known}", f"--descriptor_set_out={folder}/set", PROTO_FILE]
-    # -P and cwd: `-m`, or an empty entry in PYTHONPATH, would put the working directory first.
-    command = [sys.executable, "-P", "-m", *arguments]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_module_path())}
-    try:
-        ran = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=PROTOC_TIMEOUT_S, cwd=folder,
-            env=environment,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise SchemaUnreadable(form=FORM, reason=f"protoc did not end within {PROTOC_TIMEOUT_S} s") from None
-    errors = ran.stderr.replace(f"{folder}/", "").strip()
-    if ran.returncode:
-        raise SchemaUnreadable(form=FORM, reason=errors or "protoc gives no reason")
-    files = extra("google.protobuf.descriptor_pb2").FileDescriptorSet.FromString(Path(folder, "set").read_bytes())
-    file: bytes = files.file[0].SerializeToString()
-    return file
-
-
-def _module_path() -> list[str]:
-    """Return this process's module path without the working directory."""
-    here = os.getcwd()
-    return [place for place in sys.path if place and os.path.abspath(place) != here]

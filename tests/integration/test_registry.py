@@ -25,7 +25,7 @@ from pyspark.sql import types as T
 from avro_kinds import nested, or_null, record_of, with_names
 from http_endpoints import INCOMPATIBLE, registry_stand_in
 from kafka_sink.errors import ColumnNotInSchema, DuplicateColumn, MissingColumn, SchemaIncompatible
-from kafka_sink.registry import avro, deserialized, protobuf, serialized
+from kafka_sink.registry import avro, deserialized, protoc, serialized
 from registry_rows import COLUMNS, arrow_rows, message_class, read_from_protobuf, with_empty_for_null
 from small_registry import small_registry
 from spark_writes import Here, with_conf
@@ -188,7 +188,7 @@ def test_types_that_only_decoded_columns_have(spark: SparkSession) -> None:
     """Avro's null and duration, Protobuf's Duration and unsigned numbers."""
     duration = {"type": "fixed", "name": "D", "size": 12, "logicalType": "duration"}
     avro = record({"name": "nothing", "type": "null"}, {"name": "d", "type": duration}, {"name": "e", "type": "null"})
-    proto = protobuf.compiled("""syntax = "proto3"; import "google/protobuf/duration.proto";
+    proto = protoc.compiled("""syntax = "proto3"; import "google/protobuf/duration.proto";
         message M { google.protobuf.Duration d = 1; uint64 u = 2; }""")
     with small_registry() as registry:
         conf = {"url": registry.url}

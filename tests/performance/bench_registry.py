@@ -22,7 +22,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import message_factory
 
-from kafka_sink.registry import avro_reading, json_reading, protobuf, protobuf_reading
+from kafka_sink.registry import avro_reading, json_reading, protobuf, protobuf_reading, protoc
 from kafka_sink.registry.decoding import Batch, Decoder, Reading
 from kafka_sink.registry.references import Written
 
@@ -40,7 +40,7 @@ IN_JSON = {"long": "integer", "double": "number"}
 JSON = json.dumps({"title": "r", "type": "object", "properties": {
     name: {"type": ["null", IN_JSON.get(kind, kind)]} for name, kind in NAMES.items()}})  # fmt: skip
 
-PROTO = base64.b64encode(protobuf.compiled('syntax = "proto3"; message M {' + "".join(
+PROTO = base64.b64encode(protoc.compiled('syntax = "proto3"; message M {' + "".join(
     f"optional {'int64' if kind == 'long' else kind.replace('boolean', 'bool')} {name} = {i};"
     for i, (name, kind) in enumerate(NAMES.items(), 1)) + "}")).decode()  # fmt: skip
 

@@ -16,7 +16,7 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from kafka_sink.errors import ReadError, RecordUndecodable, RegistryRefused, RegistryUnreachable, SchemaIdsUnknown
-from kafka_sink.registry import decoding, protobuf, protobuf_reading
+from kafka_sink.registry import decoding, protobuf_reading, protoc
 from kafka_sink.registry.arrays import BadRecord
 from kafka_sink.registry.avro_reading import Reader
 from kafka_sink.registry.decoding import Batch, Reading, decoded, head_of
@@ -219,7 +219,7 @@ def test_a_schema_that_refers_to_others_is_read_with_them(registry: SmallRegistr
 
 def test_a_record_of_another_message_is_refused(registry: SmallRegistry) -> None:
     text = 'syntax = "proto3"; package shop; message First { int32 a = 1; } message Other { int32 a = 1; }'
-    file = base64.b64encode(protobuf.compiled(text)).decode()
+    file = base64.b64encode(protoc.compiled(text)).decode()
     schema_id = registry.add("orders-value", file, "PROTOBUF")
     conf = {"url": registry.url, "basic.auth.user.info": "alice:hunter2"}
     of = Reading(str(uuid.uuid4()), partial(protobuf_reading.Reader, Written(file)), conf, "orders-value", True)

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T
 
 from kafka_sink.errors import ColumnNotInSchema, RegistryError, SchemaError, SchemaUnreadable, ValueNotInSchema
-from kafka_sink.registry import avro, column, json_schema, protobuf
+from kafka_sink.registry import avro, column, json_schema, protobuf, protoc
 from kafka_sink.registry.forms import prefix
 from kafka_sink.registry.registering import MAX_DEPTH, Registry, depth_of
 from registry_rows import (
@@ -247,7 +247,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_text_is_compiled_to_its_file_alone(scratch: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    file = FileDescriptorProto.FromString(protobuf.compiled(ORDER))
+    file = FileDescriptorProto.FromString(protoc.compiled(ORDER))
     assert (file.package, file.syntax) == ("shop", "proto3")
     assert [message.name for message in file.message_type] == ["Order", "Other"]
     assert {field.name: field.number for field in file.message_type[0].field} == {"id": 1, "day": 4, "at": 7}
@@ -261,7 +261,7 @@ def test_what_is_wrong_with_a_text_is_said_with_its_line(scratch: Path, capfd: p
         ('syntax = "proto3"; import "shop/line.proto"; message M {}', r"shop/line\.proto"),
     ):
         with pytest.raises(SchemaUnreadable, match=words) as refused:
-            protobuf.compiled(text)
+            protoc.compiled(text)
         assert str(scratch) not in str(refused.value)
         assert list(scratch.iterdir()) == [] and capfd.readouterr() == ("", "")
 
@@ -281,7 +281,7 @@ def test_no_module_of_the_working_directory_is_run(
     monkeypatch.setenv("PYTHONPATH", "")
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
     assert (
-        FileDescriptorProto.FromString(protobuf.compiled('syntax = "proto3"; message M {}')).message_type[0].name == "M"
+        FileDescriptorProto.FromString(protoc.compiled('syntax = "proto3"; message M {}')).message_type[0].name == "M"
     )
     assert not (work / "was_run").exists()
 
@@ -293,18 +293,18 @@ def test_a_compiler_of_the_working_directory_is_none(tmp_path: Path, monkeypatch
     elsewhere = [place for place in sys.path if not Path(place, "grpc_tools").exists()]
     monkeypatch.setattr(sys, "path", ["", *elsewhere])
     with pytest.raises(SchemaUnreadable, match="pip install grpcio-tools"):
-        protobuf.compiled('syntax = "proto3"; message M {}')
+        protoc.compiled('syntax = "proto3"; message M {}')
     assert not (tmp_path / "was_run").exists()
 
 
 def test_a_compiler_without_end_or_a_host_without_room_is_said(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafka_sink.registry.protobuf.PROTOC_TIMEOUT_S", 0.001)
+    monkeypatch.setattr("kafka_sink.registry.protoc.PROTOC_TIMEOUT_S", 0.001)
     with pytest.raises(SchemaUnreadable, match=r"did not end within 0\.001 s") as refused:
-        protobuf.compiled(ORDER)
+        protoc.compiled(ORDER)
     assert refused.value.__suppress_context__
     monkeypatch.setattr(tempfile, "tempdir", str(scratch / "gone"))
     with pytest.raises(SchemaUnreadable, match=r"temporary files \(TMPDIR\): No such file or directory"):
-        protobuf.compiled(ORDER)
+        protoc.compiled(ORDER)
 
 
 ONE_TEXT = T.StructType([T.StructField("a", T.StringType())])

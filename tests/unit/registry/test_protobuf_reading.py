@@ -16,7 +16,7 @@ from hypothesis import given
 from pyspark.sql import types as T
 
 from kafka_sink.errors import SchemaUnreadable
-from kafka_sink.registry import protobuf
+from kafka_sink.registry import protobuf, protoc
 from kafka_sink.registry.arrays import BadRecord
 from kafka_sink.registry.decoding import head_of
 from kafka_sink.registry.forms import prefix
@@ -53,7 +53,7 @@ EVERYTHING = """
 
 @cache
 def compiled(text: str) -> str:
-    return base64.b64encode(protobuf.compiled(text)).decode()
+    return base64.b64encode(protoc.compiled(text)).decode()
 
 
 def of(body: str) -> Written:
