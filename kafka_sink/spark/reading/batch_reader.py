@@ -81,7 +81,7 @@ class KafkaBatchReader(DataSourceReader):
         advise(tasks, config)
         # Of a start that moves, only this plan knows where partitions begin that had nothing to read.
         empty = (each for each in ranges if moves(config.starting) and each.first >= each.end)
-        idle = {each.topic_partition: each.first for each in empty}
+        idle = {each.topic_partition: each for each in empty}
         return list(planned_tasks(tasks, planned_ms, blocks_folder(), idle))
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:

@@ -45,7 +45,7 @@ from pyspark.sql.datasource import InputPartition
 
 from kafka_sink.errors import PlanNotNoted, PlanReused
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
-from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition, ids_differ
 from kafka_sink.spark.task import Task
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class PlannedTask(InputPartition):
     """A task's part of a plan. `plan_id`: the same for all tasks of the plan. `planned_ms`: when the plan was begun, by
     the driver's clock. `driver`: the driver's folder for blocks. `ranges`: none if the plan has none. `ends`: where the
     plan ends each partition, in the last task; in others, those partitions whose last ranges they have. `idle`: in the
-    last task, where partitions begin that are in no range, if only this plan can tell."""
+    last task, the empty ranges of partitions of which only this plan can tell where they begin."""
 
     plan_id: str
     planned_ms: int
@@ -69,7 +69,7 @@ class PlannedTask(InputPartition):
     ranges: tuple[FetchRange, ...]
     ends: Mapping[TopicPartition, int]
     is_last: bool
-    idle: Mapping[TopicPartition, int]
+    idle: Mapping[TopicPartition, FetchRange]
 
 
 def blocks_folder() -> str:
@@ -78,7 +78,7 @@ def blocks_folder() -> str:
 
 
 def planned_tasks(
-    tasks: Sequence[tuple[FetchRange, ...]], planned_ms: int, driver: str, idle: Mapping[TopicPartition, int]
+    tasks: Sequence[tuple[FetchRange, ...]], planned_ms: int, driver: str, idle: Mapping[TopicPartition, FetchRange]
 ) -> Iterator[PlannedTask]:
     """Return a task for each group of ranges, and at least one."""
     plan_id = uuid.uuid4().hex
@@ -108,7 +108,7 @@ def ranges_of(planned: PlannedTask, task: Task, replan: Callable[[], Sequence[Fe
     if execution == _noted(planned.plan_id, lambda: None if _began_after(planned, task) else execution):
         return ranges
     fresh = _noted(f"{planned.plan_id}-{execution}", lambda: tuple(replan()))
-    fresh = tuple(replace(each, first=max(each.first, planned.idle.get(each.topic_partition, 0))) for each in fresh)
+    fresh = tuple(replace(each, first=max(each.first, _idle_first(planned, each))) for each in fresh)
     last = {each.topic_partition: each for each in fresh}
     # What retention has deleted since is no part of the read any more.
     begins = {each.topic_partition: each.first for each in reversed(fresh)}
@@ -122,6 +122,13 @@ def ranges_of(planned: PlannedTask, task: Task, replan: Callable[[], Sequence[Fe
                 ranges[number] = replace(ranges[number], end=newest.end, leader_epoch=newest.leader_epoch)
         ranges += [each for each in fresh if planned.is_last and each.topic_partition not in planned.ends]
     return [each for each in ranges if each.first < each.end]
+
+
+def _idle_first(planned: PlannedTask, fresh: FetchRange) -> int:
+    """Return where the plan begins a partition that had nothing to read. It says nothing of a topic that was created
+    again since: that is read whole."""
+    idle = planned.idle.get(fresh.topic_partition)
+    return 0 if idle is None or ids_differ(idle.topic_id, fresh.topic_id) else idle.first
 
 
 def _began_after(planned: PlannedTask, task: Task) -> bool:

@@ -38,7 +38,7 @@ class Plan:
 
     def __init__(
         self, *tasks: FetchRange | tuple[FetchRange, ...], driver: str | None = None,
-        idle: Mapping[TopicPartition, int] = MappingProxyType({}),
+        idle: Mapping[TopicPartition, FetchRange] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         packed = [each if isinstance(each, tuple) else (each,) for each in tasks]
         self.tasks = list(planned_tasks(packed, PLANNED_MS, blocks_folder() if driver is None else driver, dict(idle)))

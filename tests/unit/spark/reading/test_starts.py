@@ -1,6 +1,7 @@
 """Starts that move: times before now, and the last offsets. A read finds them once, over scripted brokers."""
 
 import logging
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -289,6 +290,20 @@ def test_a_partition_with_nothing_to_read_begins_where_the_plan_saw_its_end(
     write(kafka, logs, 50)
     # A partition that is new is read from its start.
     assert act("2") == [(0, 98, 150), (1, 98, 148), (2, 0, 53)]
+
+
+def test_a_topic_that_was_created_again_is_read_whole_where_the_plan_had_nothing_to_read(
+    kafka: ScriptedKafka, logs: Any, action: Callable[..., Action]
+) -> None:
+    """The end of the topic before says nothing of this one."""
+    kafka.topic_ids["a"] = uuid.UUID(int=1)
+    logs[A1] = ScriptedLog(98, 98)
+    act = action(startingOffsets="latest-2")
+    assert act("1") == [(0, 98, 100)]
+    kafka.topic_ids["a"] = uuid.UUID(int=9)
+    for size in (3, 120):
+        logs[A1] = ScriptedLog(0, size)
+        assert (1, 0, size) in act(f"of {size}")
 
 
 def test_a_plan_asks_for_the_ends_once(kafka: ScriptedKafka) -> None:
