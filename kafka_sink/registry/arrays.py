@@ -21,6 +21,10 @@ Make = Callable[[list[Any]], pa.Array]
 Take = Callable[[list[Any]], list[Any]]
 
 
+# What defaults may make of one list of values.
+MOST_REPEATED_BYTES = 64 * 1024 * 1024
+
+
 class BadRecord(Exception):
     """A record cannot be decoded. The text is shown to users: it has no part of the record."""
 
@@ -140,9 +144,23 @@ def not_null(make: Make, path: str) -> Make:
     return made
 
 
-def constant(array: pa.Array) -> Make:
-    """Repeat the only value of `array`, whatever the values are."""
-    return lambda values: array.take(pa.array(np.zeros(len(values), np.int64)))
+@dataclass(slots=True)
+class Constants:
+    """Repeats values, whatever is given. All of them together have a bound on what they make of one list: a record of a
+    few bytes may have a million items."""
+
+    size_bytes: int = 0
+
+    def make(self, array: pa.Array) -> Make:
+        """Repeat the only value of `array`."""
+        self.size_bytes += array.nbytes
+
+        def made(values: list[Any]) -> pa.Array:
+            if len(values) * self.size_bytes > MOST_REPEATED_BYTES:
+                raise BadRecord(f"with the reader's defaults it takes more than {MOST_REPEATED_BYTES} bytes")
+            return array.take(pa.array(np.zeros(len(values), np.int64)))
+
+        return made
 
 
 def refused(data_type: pa.DataType, reason: str) -> Make:
@@ -202,11 +220,14 @@ def scaled(data_type: pa.DataType, factor: int, divisor: int = 1) -> Make:
 
 def decimals(data_type: pa.DataType, scale: int) -> Make:
     """Make decimals of unscaled numbers in two's complement, big-endian, with `scale`."""
-    read = pa.decimal128(38, scale)
+    # Arrow's own cast to more digits behind the point wraps around 128 bits.
+    factor = 10 ** max(0, data_type.scale - scale)
+    read = data_type if data_type.scale >= scale else pa.decimal128(38, scale)
 
     def made(values: list[bytes]) -> pa.Array:
         # OverflowError if a number needs more than 16 bytes.
-        data = b"".join(int.from_bytes(v, "big", signed=True).to_bytes(16, "little", signed=True) for v in values)
+        numbers = (int.from_bytes(value, "big", signed=True) * factor for value in values)
+        data = b"".join(number.to_bytes(16, "little", signed=True) for number in numbers)
         array = pa.Array.from_buffers(read, len(values), [None, pa.py_buffer(data)])
         array.validate(full=True)
         return array.cast(data_type)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
@@ -33,7 +33,7 @@ from kafka_sink.registry.avro_schemas import (
     logical_of,
 )
 from kafka_sink.registry.decoding import Writer
-from kafka_sink.registry.forms import extra
+from kafka_sink.registry.forms import extra, read_as
 from kafka_sink.registry.references import Written
 
 MAX_DEFAULT_BYTES = 64 * 1024
@@ -57,7 +57,7 @@ class Mismatch(Exception):
 class _Resolver:
     writer: Schema
     reader: Schema
-    default_bytes: int = 0
+    defaults: A.Constants = field(default_factory=A.Constants)
 
     def resolved(self, schema: Any, node: Node) -> Make:
         """Return what makes arrays of the reader's type. Raises Mismatch."""
@@ -125,19 +125,18 @@ class _Resolver:
             if name is not None:
                 fields.append((_taken(name), self.resolved(written[name], child)))
             elif "default" in one:
-                fields.append((_same, A.constant(self._default(one, child))))
+                fields.append((_same, self._default(one, child)))
             else:
                 raise Mismatch(f"{child.path}: the writer has no such field, and the reader no default")
         return A.struct(node.arrow, fields)
 
-    def _default(self, one: Mapping[str, Any], node: Node) -> pa.Array:
-        """Return the default of a field, as an array of one."""
+    def _default(self, one: Mapping[str, Any], node: Node) -> Make:
+        """Return what makes the default of a field."""
         raw = _Defaults(self.reader).raw(one["default"], one["type"])
-        array = _Resolver(self.reader, self.reader).resolved(one["type"], node)([raw])
-        self.default_bytes += array.nbytes
-        if self.default_bytes > MAX_DEFAULT_BYTES:
+        make = self.defaults.make(_Resolver(self.reader, self.reader).resolved(one["type"], node)([raw]))
+        if self.defaults.size_bytes > MAX_DEFAULT_BYTES:
             raise Mismatch(f"the defaults for fields that the writer has not take more than {MAX_DEFAULT_BYTES} bytes")
-        return array
+        return make
 
     def _enum(self, symbols: Sequence[str], node: Node) -> Make:
         known = set(node.about["symbols"])
@@ -330,14 +329,13 @@ class Reader:
     def __init__(self, written: Written) -> None:
         """Raises SchemaUnreadable, or TypeNotMapped with the path."""
         self.schema = Schema.of(written)
-        self.node = Types(self.schema).node(self.schema.whole, "")
+        self.node = read_as(FORM)(Types(self.schema).node)(self.schema.whole, "")
         self.spark_type = self.node.spark
 
     def writer(self, written: Written) -> Writer:
         """Return what decodes records of this writer's schema. Raises BadRecord if the reader cannot read it."""
         try:
-            schema = Schema.of(written)
-            raw = extra("fastavro", on_executor=True).parse_schema(Raw(schema).of(schema.whole))
+            schema, raw, types = _raw(written)
             make = _Resolver(schema, self.schema).resolved(schema.whole, self.node)
         except Mismatch as mismatch:
             raise BadRecord(f"the writer's schema is not compatible with the reader's: {mismatch}") from None
@@ -345,7 +343,7 @@ class Reader:
             raise BadRecord(f"the writer's schema cannot be used: {error.reason}") from None
         if branches_of(schema.whole) is None and schema.found(schema.whole)[0] == "bytes":
             # The official serializers write bytes alone without their length.
-            return Writer(lambda data, start: data[start:], make)
+            return Writer(lambda data, start: data[start:], make, types=types)
         read = extra("fastavro", on_executor=True).schemaless_reader
 
         def parsed(data: bytes, start: int) -> Any:
@@ -356,4 +354,12 @@ class Reader:
                 raise BadRecord(f"{len(data) - stream.tell()} bytes are left behind its end")
             return value
 
-        return Writer(parsed, make)
+        return Writer(parsed, make, types=types)
+
+
+@read_as(FORM)
+def _raw(written: Written) -> tuple[Schema, Any, int]:
+    """Return a writer's schema, what fastavro decodes by, and the number of its types."""
+    schema = Schema.of(written)
+    raw = Raw(schema)
+    return schema, extra("fastavro", on_executor=True).parse_schema(raw.of(schema.whole)), raw.walk.types

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from kafka_sink.errors import RecordUndecodable, SchemaIdsUnknown, SchemaUnreadable
+from kafka_sink.errors.quoting import quoted
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.registry.arrays import BadRecord, Make, arrow_type, placed
 from kafka_sink.registry.column import READS, check_rules
@@ -33,6 +34,10 @@ CHUNK_BYTES = 1024 * 1024
 MOST_READERS = 16
 MOST_WRITERS = 1_000
 MOST_CHARACTERS = 64 * 1024 * 1024
+# A type counts as so many characters: a short text that names types again and again is long once it is resolved.
+CHARACTERS_OF_TYPE = 100
+# Of a reason, which is in each row, and may quote names of the writer's schema.
+MOST_REASON_CHARACTERS = 300
 # Ids that the registry does not know are asked for again after this time. More of them fail the task: each costs a
 # request, and records of other systems may have any bytes there.
 UNKNOWN_FOR_MS = 60_000
@@ -50,11 +55,13 @@ ANY: Head = (0, ())
 @dataclass(frozen=True, slots=True)
 class Writer:
     """How records of a writer's schema are decoded. `parse`: makes a value of a record and the place where its payload
-    begins. `make`: makes an array of the reader's type. `message`: the path to the only message that is read."""
+    begins. `make`: makes an array of the reader's type. `message`: the path to the only message that is read. `types`:
+    how many types of the writer's schema it keeps, with named types in each place."""
 
     parse: Callable[[bytes, int], Any]
     make: Make
     message: tuple[int, ...] = ()
+    types: int = 0
 
 
 class Reader(Protocol):
@@ -225,7 +232,7 @@ def _reason(error: Exception) -> str:
         case MemoryError():
             raise error
         case BadRecord():
-            return str(error)
+            return _short(str(error))
         case EOFError():
             return "it ends too early, or a length in it is wrong"
         case UnicodeDecodeError():
@@ -235,6 +242,10 @@ def _reason(error: Exception) -> str:
         case json.JSONDecodeError():
             return f"it is not JSON, at character {error.pos}"
     return f"it is not of the schema that it was written with ({type(error).__name__})"
+
+
+def _short(reason: str) -> str:
+    return quoted(reason, MOST_REASON_CHARACTERS)
 
 
 def head_of(data: bytes, has_indexes: bool) -> tuple[Head, int]:
@@ -286,8 +297,8 @@ class Writers:
         self._reader = reader
         self._known: OrderedDict[int | str, tuple[Writer | str, int]] = OrderedDict()
         self._characters = 0
-        # Until when an id is taken as unknown, in monotonic ms.
-        self._unknown: dict[int | str, int] = {}
+        # Why an id is taken as unknown, and until when, in monotonic ms.
+        self._unknown: dict[int | str, tuple[str, int]] = {}
         self._registry: Registry | None = None
 
     def get(self, of_schema: int | str) -> Writer | str:
@@ -298,16 +309,24 @@ class Writers:
         if (known := self._known.get(of_schema)) is not None:
             self._known.move_to_end(of_schema)
             return known[0]
+        if (unknown := self._unknown_still(of_schema)) is not None:
+            return unknown
+        writer, characters = self._new(of_schema)
+        if of_schema not in self._unknown:
+            self._keep(of_schema, writer, characters)
+        return writer
+
+    def _new(self, of_schema: int | str) -> tuple[Writer | str, int]:
+        """Return what decodes the writer's records, or why nothing does, and the characters that it counts as."""
         written = self._asked(of_schema) if self._reader.needs_writers else None
         if isinstance(written, str):
-            return written
-        writer: Writer | str
+            return written, len(written)
+        characters = 0 if written is None else written.characters
         try:
             writer = self._reader.writer(written)
         except (BadRecord, RecursionError) as bad:
-            writer = f"{_reason(bad)} (schema {_shown(of_schema)})"
-        self._keep(of_schema, writer, 0 if written is None else written.characters)
-        return writer
+            return f"{_reason(bad)} (schema {_shown(of_schema)})", characters
+        return writer, characters + writer.types * CHARACTERS_OF_TYPE
 
     def _keep(self, of_schema: int | str, writer: Writer | str, characters: int) -> None:
         self._known[of_schema] = writer, characters
@@ -316,33 +335,42 @@ class Writers:
             _, (_, freed) = self._known.popitem(last=False)
             self._characters -= freed
 
-    def _asked(self, of_schema: int | str) -> Written | str:
+    def _unknown_still(self, of_schema: int | str) -> str | None:
         now = monotonic_ms()
-        self._unknown = {each: until for each, until in self._unknown.items() if until > now}
-        if of_schema not in self._unknown:
-            if len(self._unknown) >= MOST_UNKNOWN:
-                raise SchemaIdsUnknown(subject=self._reading.subject, count=MOST_UNKNOWN)
-            self._registry = self._registry or Registry.of(self._reading.conf)
-            found = self._registry.by_id(of_schema, self._reading.subject, self._reader.REGISTRY_FORMAT)
-            if found is not None:
-                return self._whole(self._registry, of_schema, found)
-            self._unknown[of_schema] = now + UNKNOWN_FOR_MS
-        return f"the schema registry has no schema {_shown(of_schema)}"
+        self._unknown = {each: found for each, found in self._unknown.items() if found[1] > now}
+        return self._unknown[of_schema][0] if of_schema in self._unknown else None
 
-    def _whole(self, registry: Registry, of_schema: int | str, schema: Any) -> Written | str:
+    def _asked(self, of_schema: int | str) -> Written | str:
         """Return the schema with those that it refers to, or why it cannot be used."""
-        reader = self._reader
+        if len(self._unknown) >= MOST_UNKNOWN:
+            raise SchemaIdsUnknown(subject=self._reading.subject, count=MOST_UNKNOWN)
+        registry = self._registry = self._registry or Registry.of(self._reading.conf)
         try:
-            if (schema.schema_type or "AVRO") != reader.SCHEMA_TYPE:
-                return f"schema {_shown(of_schema)} is of type {schema.schema_type}, not {reader.SCHEMA_TYPE}"
-            try:
-                check_rules(reader, schema, READS)
-            except SchemaUnreadable as error:
-                return f"schema {_shown(of_schema)}: {error.reason}"
-            return Written.of(registry, schema, reader.FORM, reader.REGISTRY_FORMAT)
+            schema = registry.by_id(of_schema, self._reading.subject, self._reader.REGISTRY_FORMAT)
+            if schema is None:
+                return self._unknown_now(of_schema, f"the schema registry has no schema {_shown(of_schema)}")
+            if (why_not := self._why_not(schema)) is not None:
+                return _short(f"schema {_shown(of_schema)}{why_not}")
+            return Written.of(registry, schema, self._reader.FORM, self._reader.REGISTRY_FORMAT)
+        except SchemaUnreadable as error:
+            # What it refers to may be there later.
+            return self._unknown_now(of_schema, f"schema {_shown(of_schema)}: {error.reason}")
         finally:
             # The client's own cache has no bound on bytes, and a worker lives long.
             registry.forget()
+
+    def _why_not(self, schema: Any) -> str | None:
+        if (schema.schema_type or "AVRO") != self._reader.SCHEMA_TYPE:
+            return f" is of type {schema.schema_type}, not {self._reader.SCHEMA_TYPE}"
+        try:
+            check_rules(self._reader, schema, READS)
+        except SchemaUnreadable as error:
+            return f": {error.reason}"
+        return None
+
+    def _unknown_now(self, of_schema: int | str, reason: str) -> str:
+        self._unknown[of_schema] = _short(reason), monotonic_ms() + UNKNOWN_FOR_MS
+        return self._unknown[of_schema][0]
 
 
 def _shown(of_schema: int | str) -> str:

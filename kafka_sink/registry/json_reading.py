@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import types as T
 
 from kafka_sink.errors import SchemaUnreadable
@@ -67,7 +68,10 @@ def _integers(values: list[Any]) -> pa.Array:
 def _numbers(values: list[Any]) -> pa.Array:
     if any(type(value) not in (int, float) for value in values):
         raise ValueError("no number")
-    return pa.array([float(value) for value in values], pa.float64())
+    numbers = pa.array([float(value) for value in values], pa.float64())
+    if not pc.all(pc.is_finite(numbers), min_count=0).as_py():
+        raise ValueError("larger than any double")
+    return numbers
 
 
 def _texts(values: list[Any]) -> pa.Array:
@@ -92,7 +96,7 @@ def _moments(values: list[Any]) -> pa.Array:
 
 
 def _as_json(values: list[Any]) -> pa.Array:
-    return pa.array([json.dumps(value, ensure_ascii=False) for value in values], pa.string())
+    return pa.array([json.dumps(value, ensure_ascii=False, allow_nan=False) for value in values], pa.string())
 
 
 def _all_of(kind: type, path: str, make: Make) -> Make:

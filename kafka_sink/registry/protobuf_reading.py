@@ -214,7 +214,7 @@ def check(
         where = f"{path}.{field.name}".lstrip(".")
         kinds = _kind(other), _kind(field)
         # Numbers in one field may be packed or not, but one number is no list of bytes.
-        same_shape = P.is_repeated(other) == P.is_repeated(field) or kinds[0] in ("string", "bytes", "message")
+        same_shape = P.is_repeated(other) == P.is_repeated(field) or kinds[0] in ("string", "bytes", "message", "group")
         if not same_shape or (kinds[0] != kinds[1] and kinds[1] not in WIDER.get(kinds[0], ())):
             raise BadRecord(f"{where}: the writer has {_named(other)} there, and the reader {_named(field)}")
         if field.message_type is not None:
@@ -222,7 +222,10 @@ def check(
 
 
 def _kind(field: FieldDescriptor) -> str:
-    return "message" if field.message_type is not None else "enum" if field.enum_type is not None else P.kind_of(field)
+    """A group has other bytes than a message."""
+    if field.message_type is not None:
+        return "group" if field.type == field.TYPE_GROUP else "message"
+    return "enum" if field.enum_type is not None else P.kind_of(field)
 
 
 def _named(field: FieldDescriptor) -> str:

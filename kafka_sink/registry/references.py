@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kafka_sink.errors import SchemaNotRegistered, SchemaUnreadable
+from kafka_sink.errors import RegistryUnreachable, SchemaNotRegistered, SchemaUnreadable
 from kafka_sink.registry.registering import MAX_ANSWER_BYTES, Registry
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def referred(registry: Registry, schema: Schema, form: str, fmt: str | None = No
 
     A text stands behind those that it refers to. `form` is the form's name in errors, `fmt` the format in which the
     registry returns a text. Raises SchemaUnreadable if a reference is incomplete, unknown or of another form, or at a
-    bound, and the errors of Registry.version_of.
+    bound, RegistryUnreachable if all of them take too long, and the errors of Registry.version_of.
     """
     if not schema.references:
         return {}
@@ -97,7 +97,8 @@ class _Resolving:
     def _fetched(self, name: str, subject: str, version: int) -> Schema:
         left_s = self.deadline_s - time.monotonic()
         if left_s <= 0:
-            raise self._unreadable(f"its references were not fetched within {RESOLVE_TIMEOUT_S:g} s")
+            reason = f"the schemas that one refers to were not fetched within {RESOLVE_TIMEOUT_S:g} s"
+            raise RegistryUnreachable(url=self.registry.url, reason=reason)
         try:
             schema = self.registry.version_of(subject, version, self.fmt, timeout_s=left_s)
         except SchemaNotRegistered as error:

@@ -14,12 +14,12 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from fastavro import parse_schema, schemaless_writer
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from avro_schemas import normal, pairs
 from kafka_sink.errors import SchemaUnreadable, TypeNotMapped
-from kafka_sink.registry import avro_reading
+from kafka_sink.registry import arrays, avro_reading
 from kafka_sink.registry.arrays import BadRecord
 from kafka_sink.registry.avro_reading import Reader
 from kafka_sink.registry.references import Written
@@ -228,7 +228,7 @@ def test_a_readers_schema_without_a_type_of_spark_is_refused_by_its_path() -> No
         reader(record(node))
     with pytest.raises(TypeNotMapped, match=r"'f0'.*a decimal of 39 digits"):
         reader(record({**DECIMAL, "precision": 39}))
-    for text in ("", "{", '{"type": "record"}', '"nowhere"'):
+    for text in ("", "{", '{"type": "record"}', '"nowhere"', '["int", ["null", "string"]]'):
         with pytest.raises(SchemaUnreadable):
             Reader(Written(text))
 
@@ -300,6 +300,33 @@ def test_defaults_have_a_bound() -> None:
     """A default is in every row, so a few bytes would become gigabytes."""
     long_default = {"name": "new", "type": "string", "default": "a" * (avro_reading.MAX_DEFAULT_BYTES + 1)}
     assert "the defaults for fields" in why(record("int"), record(long_default), {"f0": 1})
+
+
+def test_defaults_in_the_items_of_a_record_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record of 200 KB had 12 GB of defaults."""
+    monkeypatch.setattr(arrays, "MOST_REPEATED_BYTES", 10_000)
+    written = record({"type": "array", "items": record("boolean", name="In")})
+    new = {"name": "new", "type": "string", "default": "a" * 100}
+    to = record({"type": "array", "items": record("boolean", new, name="In")})
+    assert len(read(written, to, {"f0": [{"f0": True}] * 90})[0]["f0"]) == 90
+    assert "with the reader's defaults" in why(written, to, {"f0": [{"f0": True}] * 100})
+    two = record({"type": "array", "items": record("boolean", new, {**new, "name": "newer"}, name="In")})
+    assert "with the reader's defaults" in why(written, two, {"f0": [{"f0": True}] * 90})
+
+
+@given(st.integers(-(10**38) + 1, 10**38 - 1), st.integers(0, 38), st.integers(0, 38), st.integers(1, 38))
+@example(10**20, 6, 34, 38)
+@example(-1, 0, 38, 38)
+def test_a_decimal_is_read_exactly_or_not_at_all(number: int, written: int, scale: int, precision: int) -> None:
+    """Arrow's cast gave 10^14 with 34 digits behind the point as 1896.01...: it wraps around 128 bits."""
+    make = arrays.decimals(pa.decimal128(max(precision, scale), scale), written)
+    data = number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
+    exact, lost = divmod(number * 10 ** max(0, scale - written), 10 ** max(0, written - scale))
+    if lost or abs(exact) >= 10 ** max(precision, scale):
+        with pytest.raises((ValueError, ArithmeticError)):
+            make([b"\0", data])
+    else:
+        assert make([b"\0", data])[1].as_py() == Decimal((exact < 0, tuple(map(int, str(abs(exact)))), -scale))
 
 
 def test_records_take_a_bounded_multiple_of_their_bytes() -> None:

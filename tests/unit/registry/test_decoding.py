@@ -217,6 +217,54 @@ def test_a_schema_that_refers_to_others_is_read_with_them(registry: SmallRegistr
     assert decoded(of, batch([framed(schema_id, 0) + bytes(7)])).to_pylist() == [{"at": {"lat": 0.0}}]
 
 
+def test_a_schema_that_is_refused_is_asked_for_once_and_its_reason_is_short(registry: SmallRegistry) -> None:
+    """The reason is in each row, and may quote names of a schema of 16 MiB."""
+    registry.add("orders-value", "{}", "J\n" * 10_000)
+    registry.add("orders-value", ID.replace('"r"', f'"{"r" * 10_000}"'))
+    registry.add("orders-value", ID.replace('"long"', '["int", ["int"]]'))
+    of = reading(registry, null_if_bad=True)
+    for _ in range(3):
+        found = decoded(of, batch([framed(number, 1) for number in (1, 2, 3)])).to_pylist()
+        assert all(0 < len(one["reason"]) < 400 and one["reason"].isprintable() for one in found)
+    assert asked_ids(registry) == [f"/schemas/ids/{number}" for number in (1, 2, 3)]
+
+
+def test_a_schema_whose_references_are_missing_is_bad_until_it_is_asked_for_again(
+    registry: SmallRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = registry.add("orders-value", ID)
+    reference = {"name": "shop.Place", "subject": "place", "version": 1}
+    broken = registry.add("orders-value", ID.replace("long", "shop.Place"), references=[reference])
+    of = reading(registry, null_if_bad=True)
+    for _ in range(2):
+        first, second = decoded(of, batch([framed(good, 1), framed(broken, 1)])).to_pylist()
+        assert first == {"value": {"id": 1}, "reason": None}
+        assert f"schema with id {broken}: it refers to 'shop.Place'" in second["reason"]
+    assert len(asked_ids(registry)) == 2
+    registry.add("place", '{"type": "enum", "name": "shop.Place", "symbols": ["A"]}')
+    later = time.monotonic_ns() // 1_000_000 + decoding.UNKNOWN_FOR_MS + 1_000
+    monkeypatch.setattr(decoding, "monotonic_ms", lambda: later)
+    (found,) = decoded(of, batch([framed(broken, 0)])).to_pylist()
+    assert "id: the writer has enum there" in found["reason"]
+
+
+def test_a_short_schema_of_many_types_counts_as_a_long_one(
+    registry: SmallRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where named types are named again and again, a thousand texts of 1 KB would be gigabytes."""
+    fields: list[Any] = [{"name": "f", "type": "int"}]
+    for level in range(8):
+        inner: Any = {"type": "record", "name": f"L{level}", "fields": fields}
+        fields = [{"name": "a", "type": inner}, {"name": "b", "type": f"L{level}"}]
+    whole = {"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}, *fields]}
+    ids = [registry.add("orders-value", json.dumps({**whole, "doc": str(number)})) for number in range(3)]
+    of = reading(registry)
+    monkeypatch.setattr(decoding, "MOST_CHARACTERS", 100_000)
+    for schema_id in ids * 2:
+        assert decoded(of, batch([framed(schema_id, 1) + bytes(256)])).to_pylist() == [{"id": 1}]
+    assert len(asked_ids(registry)) == 6
+
+
 def test_a_record_of_another_message_is_refused(registry: SmallRegistry) -> None:
     text = 'syntax = "proto3"; package shop; message First { int32 a = 1; } message Other { int32 a = 1; }'
     file = base64.b64encode(protoc.compiled(text)).decode()

@@ -108,7 +108,8 @@ def test_what_is_referred_to_is_read_in_the_schema_and_in_others() -> None:
         ({"type": "array", "items": STRING}, "[null]", r"p\[\]: it is null"),
         ({"properties": {"a": STRING}, "required": ["a"]}, "{}", "p.a: it is not there"),
         ({"properties": {"a": STRING}, "required": ["a"]}, '{"a": null}', "p.a: it is null"),
-        ({"type": "number"}, "NaN", "it has NaN"),
+        ({"type": "number"}, "NaN", "it has NaN"), ({"type": "number"}, "-1e999", "p: the value"),
+        ({}, '{"a": [1e999]}', "p: the value"),
     ],
 )  # fmt: skip
 def test_a_value_of_another_type_is_refused_with_its_place(schema: Any, text: str, said: str) -> None:

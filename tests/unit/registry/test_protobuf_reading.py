@@ -169,6 +169,19 @@ def test_a_number_with_another_type_is_refused(written: str, to: str, said: str)
         read(of(written), of(to), "")
 
 
+def test_a_group_is_read_and_is_no_message() -> None:
+    """Protobuf would take a group for a message that is not there."""
+    group, message = (
+        Written(
+            compiled(f'syntax = "proto2"; package shop; message M {{ {field} message N {{ optional int32 x = 1; }} }}')
+        )
+        for field in ("optional group G = 1 { optional int32 x = 1; }", "optional N g = 1;")
+    )
+    assert read(group, group, "G { x: 7 }") == read(message, message, "g { x: 7 }") == {"g": {"x": 7}}
+    with pytest.raises(BadRecord, match="g: the writer has group there, and the reader message"):
+        read(group, message, "G { x: 7 }")
+
+
 def test_the_message_of_a_record_must_be_the_readers() -> None:
     file = of("message M { message In { int32 a = 1; } } message Other { int32 b = 1; }")
     for name, path in (("shop.M", (0,)), ("shop.Other", (1,)), ("shop.M.In", (0, 0))):
