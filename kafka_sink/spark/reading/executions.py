@@ -112,16 +112,26 @@ def ranges_of(planned: PlannedTask, task: Task, replan: Callable[[], Sequence[Fe
     last = {each.topic_partition: each for each in fresh}
     # What retention has deleted since is no part of the read any more.
     begins = {each.topic_partition: each.first for each in reversed(fresh)}
-    ranges = [replace(each, first=max(each.first, begins.get(each.topic_partition, 0))) for each in ranges]
     if not is_one_executor:
         _check_none_is_newer(planned, fresh, last)
     else:
+        ends = planned.ends
         for number, each in enumerate(planned.ranges):
-            newest = last.get(each.topic_partition, each)
-            if each.end == planned.ends.get(each.topic_partition) and newest.end > each.end:
-                ranges[number] = replace(ranges[number], end=newest.end, leader_epoch=newest.leader_epoch)
-        ranges += [each for each in fresh if planned.is_last and each.topic_partition not in planned.ends]
+            of = each.topic_partition
+            ranges[number] = _grown(each, last.get(of, each), is_last=each.end == ends.get(of))
+        ranges += [each for each in fresh if planned.is_last and each.topic_partition not in ends]
+    ranges = [replace(each, first=max(each.first, begins.get(each.topic_partition, 0))) for each in ranges]
     return [each for each in ranges if each.first < each.end]
+
+
+def _grown(planned: FetchRange, newest: FetchRange, *, is_last: bool) -> FetchRange:
+    """Return what a range of the plan has by now. The last one of a partition has what is new, which is all of a topic
+    that was created again."""
+    if ids_differ(planned.topic_id, newest.topic_id):
+        return newest if is_last else replace(planned, end=planned.first)
+    if is_last and newest.end > planned.end:
+        return replace(planned, end=newest.end, leader_epoch=newest.leader_epoch)
+    return planned
 
 
 def _idle_first(planned: PlannedTask, fresh: FetchRange) -> int:
@@ -142,12 +152,16 @@ def _began_after(planned: PlannedTask, task: Task) -> bool:
 def _check_none_is_newer(
     planned: PlannedTask, fresh: Sequence[FetchRange], last: Mapping[TopicPartition, FetchRange]
 ) -> None:
+    # Of topics that were created again, all is newer.
+    again = {
+        of for each in planned.ranges if ids_differ(each.topic_id, last.get(of := each.topic_partition, each).topic_id)
+    }
     for each in fresh:
         partition = each.topic_partition
         if not planned.is_last and partition not in planned.ends:
             continue
         planned_end, end = planned.ends.get(partition, each.first), last[partition].end
-        if planned_end < end:
+        if planned_end < end or (partition in again and each.first < end):
             raise PlanReused(**partition._asdict(), planned_end=planned_end, end=end)
 
 

@@ -120,6 +120,26 @@ def test_where_executors_cannot_agree_newer_records_are_an_error(
     assert (error.partition, error.planned_end, error.end) == (partition, planned_end, end)
 
 
+@pytest.mark.parametrize("size", [4, 10, 30])
+def test_a_topic_that_was_created_again_since_is_read_whole(size: int) -> None:
+    """Its offsets are others than those of the plan."""
+    old, new = uuid.UUID(int=1), uuid.UUID(int=2)
+    planned = [replace(each, topic_id=old) for each in (A0, A0_REST, A1)]
+    again = replace(A0, topic_id=new, end=size)
+    fresh = (again, replace(A1, topic_id=new, end=0))
+    for tasks in (planned, [tuple(planned)], [(planned[1], planned[2]), planned[0]]):
+        plan = Plan(*tasks)
+        plan.read_all("1")
+        plan.fresh = fresh
+        assert plan.read_all("2") == [again]
+    plan = Plan(*planned, driver=CLUSTER)
+    plan.read_all("1")
+    plan.fresh = fresh
+    with pytest.raises(PlanReused) as raised:
+        plan.read_all("2")
+    assert (raised.value.partition, raised.value.end) == (0, size)
+
+
 def query_of(milliseconds_after_the_plan: int) -> str:
     """Return the id of a query that Spark began at this time."""
     return str(uuid.UUID(int=(PLANNED_MS + milliseconds_after_the_plan) << 80 | 7 << 76 | 2 << 62 | 0xA5))
