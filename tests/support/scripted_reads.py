@@ -67,8 +67,8 @@ class ScriptedLog:
         end = self.latest if self.stable is None or not is_committed else self.stable
         if timestamp_ms in (apis.EARLIEST, apis.LATEST):
             return self.earliest if timestamp_ms == apis.EARLIEST else end
-        of = (offset for offset, time_ms in sorted(self.times.items()) if time_ms >= timestamp_ms and offset < end)
-        return next(of, apis.NO_OFFSET)
+        there = (each for each in sorted(self.times.items()) if self.earliest <= each[0] < end)
+        return next((offset for offset, time_ms in there if time_ms >= timestamp_ms), apis.NO_OFFSET)
 
     def epoch_end(self, leader_epoch: int) -> tuple[int, int]:
         starts = self.starts or {0: 0, self.leader_epoch: 0}

@@ -26,7 +26,7 @@ import json
 import random
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -49,7 +49,7 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.reader import Reader
 from kafka_sink.options.bounds import LATEST, AtOffset, moves
 from kafka_sink.options.config import given_options
-from kafka_sink.options.reading import READING, read_config
+from kafka_sink.options.reading import READING, ReadConfig, read_config
 from kafka_sink.spark.reading import stream_logs, stream_plan
 from kafka_sink.spark.reading.continuity import LogEnds
 from kafka_sink.spark.reading.divide import packed
@@ -127,22 +127,26 @@ class StreamingWorld(ReadWorld):
     share_of_moving = 0.15
     # And those with a limit of bytes.
     share_of_byte_limits = 0.2
+    # Those in which each process of the driver has other options, and those in which micro-batches are planned, and
+    # tasks run, several times, as by Spark's retries and speculation.
+    share_of_changes = 0.2
+    share_of_repeats = 0.2
 
     def __init__(self, seed: int, trace: Trace | None = None) -> None:
         super().__init__(seed, "stream", trace, partitions=2)
         rng = self._rng
         given = {"kafka.bootstrap.servers": self._servers, **self._options()}
-        # Drawn apart: a seed without this option is as it would be without this kind.
-        is_packed = random.Random(f"{seed}/streaming/packed").random() < self.share_of_packed
-        if is_packed and "minPartitions" not in given:
+        if _drawn_apart(seed, "packed", self.share_of_packed) and "minPartitions" not in given:
             given = {**given, "maxPartitions": "1"}
-        if random.Random(f"{seed}/streaming/moves").random() < self.share_of_moving:
+        if _drawn_apart(seed, "moves", self.share_of_moving):
             given = {**given, "startingOffsets": "latest-7"}
-        if random.Random(f"{seed}/streaming/bytes").random() < self.share_of_byte_limits:
+        if _drawn_apart(seed, "bytes", self.share_of_byte_limits):
             given = {**given, "maxBytesPerTrigger": "2k"}
-        self._config = read_config(given_options(given, table=READING), is_stream=True)
+        self._given = given
+        self._config = _configured(given)
+        self._changes = _drawn_apart(seed, "changes", self.share_of_changes)
+        self._repeats = _drawn_apart(seed, "repeats", self.share_of_repeats)
         self._isolation_level = self._config.consumer.isolation_level
-        self._is_limited = self._config.limits_micro_batches
         # As a job that is started again and again, with a trigger that ends.
         self._ends_now = rng.random() < 0.15
         self._pauses_ms = rng.choice([(0, 0, 5, 100), (0, 100, 1_000)])
@@ -181,6 +185,21 @@ class StreamingWorld(ReadWorld):
             "kafka.metadata.max.age.ms": rng.choice(["500", "300000"]),
             **rng.choice([{}, {}, {"maxOffsetsPerTrigger": "5"}, {"maxOffsetsPerTrigger": "40"}]),
             **rng.choice([{}, {}, {"minPartitions": "3"}]),
+        }
+
+    def _changed(self, rng: random.Random) -> dict[str, str]:
+        """Return the options of a query that is started again: none of them may lose or double a row. Where it begins
+        counts until the first micro-batch is done."""
+        limits = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minPartitions", "maxPartitions")
+        kept = {name: value for name, value in self._given.items() if name not in limits and "subscribe" not in name}
+        if self._committed:
+            kept["startingOffsets"] = rng.choice(["earliest", "latest", "latest-3"])
+        return {
+            **kept,
+            **rng.choice([{"subscribe": world.TOPIC}, {"subscribePattern": f"^{world.TOPIC}$"}]),
+            **rng.choice([{}, {"maxOffsetsPerTrigger": "9"}, {"maxOffsetsPerPartitionPerTrigger": "5"}]),
+            **rng.choice([{}, {"maxBytesPerTrigger": "1k"}]),
+            **rng.choice([{}, {"minPartitions": "3"}, {"maxPartitions": "1"}, {"maxRecordsPerPartition": "2"}]),
         }
 
     def _weights(self) -> dict[str, int]:
@@ -287,6 +306,10 @@ class StreamingWorld(ReadWorld):
 
     def _process(self) -> None:
         """As MicroBatchExecution does."""
+        if self._changes is not None:
+            given = self._changed(self._changes)
+            self._say(f"its options are {given}")
+            self._config = _configured(given)
         config = self._config
         plan = self._plan = StreamPlan(config, self._tell)
         client, reader = AdminClient(config.consumer), Reader(config.consumer)
@@ -326,7 +349,7 @@ class StreamingWorld(ReadWorld):
         self._note_without_row()
         known = dict(plan._logs.known)
         strange = self._logs_without_epoch(known)
-        end = plan.end(client, begins, is_limited=self._is_limited)
+        end = plan.end(client, begins, is_limited=self._config.limits_micro_batches)
         self._say(f"plans {dict(begins)} to {dict(end)}")
         strange |= self._logs_without_epoch(known)
         # No such log has what the known leader appended since the last look. So no record that a task lost is excused.
@@ -341,9 +364,15 @@ class StreamingWorld(ReadWorld):
         end = positions_of(json.loads(self._offset_log[self._committed]))
         begins = plan.initial(client) if start is None else start
         ranges = plan.ranges(client, begins, end)
+        if self._is_repeated():
+            ranges = plan.ranges(client, begins, end)
         rows: list[tuple[Log, Row]] = []
         losses: list[Told] = []
         for task in packed(ranges, config.max_partitions):
+            while self._is_repeated():
+                self._say(f"reads {task} in vain")
+                self._task(reader, task, [])
+                self.counts["stream: tasks in vain"] += 1
             self._say(f"reads {task}")
             rows += self._task(reader, task, losses)
         if start is None:
@@ -356,6 +385,10 @@ class StreamingWorld(ReadWorld):
                     self._first[Log(known.topic_id, each.partition)] = min(first[each], stop)
         self.told += losses
         self._deliver(rows)
+
+    def _is_repeated(self) -> bool:
+        has_faults = self._scheduler.now_ms < world.FAULTS_END_MS
+        return self._repeats is not None and has_faults and self._repeats.random() < 0.3
 
     def _task(self, reader: Reader, ranges: Sequence[FetchRange], losses: list[Told]) -> list[tuple[Log, Row]]:
         rows = []
@@ -510,6 +543,16 @@ class StreamingWorld(ReadWorld):
 
     def _records(self, log: Log) -> list[ReadableRecord]:
         return self._cluster.readable_records(world.TOPIC, log.partition, self._isolation, topic_id=log.topic_id)
+
+
+def _drawn_apart(seed: int, kind: str, share: float) -> random.Random | None:
+    """Return what draws for this kind, if the seed is of it. Other seeds are as they would be without this kind."""
+    rng = random.Random(f"{seed}/streaming/{kind}")
+    return rng if rng.random() < share else None
+
+
+def _configured(given: Mapping[str, str]) -> ReadConfig:
+    return read_config(given_options(given, table=READING), is_stream=True)
 
 
 def _epochs(leader: Partition) -> set[int]:

@@ -1,6 +1,7 @@
 """Starts that move: times before now, and the last offsets. A read finds them once, over scripted brokers."""
 
 import logging
+import random
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -304,6 +305,60 @@ def test_a_topic_that_was_created_again_is_read_whole_where_the_plan_had_nothing
     for size in (3, 120):
         logs[A1] = ScriptedLog(0, size)
         assert (1, 0, size) in act(f"of {size}")
+
+
+STARTS = (
+    {"startingOffsets": "latest-2"}, {"startingTimestamp": "-10 minutes"}, {"startingOffsets": "earliest"},
+    {"startingTimestamp": "1970-01-01T01:30:00Z"},
+)  # fmt: skip
+DIVISIONS: tuple[dict[str, str], ...] = (
+    {}, {"maxPartitions": "1"}, {"maxRecordsPerPartition": "3"}, {"minPartitions": "5", "maxPartitions": "5"},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_happens_between_actions_each_has_what_is_there_once(
+    seed: int, kafka: ScriptedKafka, logs: Any, action: Callable[..., Action]
+) -> None:
+    """From where the plan began; all of a partition that is new, or of a topic that was created again."""
+    rng = random.Random(seed)
+    kafka.topic_ids["a"] = uuid.UUID(int=1)
+    for log in logs.values():
+        log.earliest = rng.choice([log.earliest, log.latest])
+    act = action(**rng.choice(STARTS), **rng.choice(DIVISIONS), **LATEST_STRATEGY)
+    begins: dict[int, int] = {}
+    for number in range(6):
+        found = act(str(number))
+        offsets = [(partition, offset) for partition, first, end in found for offset in range(first, end)]
+        assert len(offsets) == len(set(offsets))
+        if not number:
+            begins = {each.partition: min(first, default=logs[each].latest) for each, first in _firsts(found, logs)}
+        there = {(of, offset) for (_, of), log in logs.items() for offset in range(log.earliest, log.latest)}
+        assert set(offsets) == {(of, offset) for of, offset in there if offset >= begins[of]}, number
+        for _ in range(rng.randrange(3)):
+            _happens(rng, kafka, logs, begins)
+
+
+def _happens(rng: random.Random, kafka: ScriptedKafka, logs: Any, begins: dict[int, int]) -> None:
+    log = logs[rng.choice(list(logs))]
+    match rng.choice(["write", "write", "delete", "again", "add"]):
+        case "write":
+            write(kafka, logs, rng.choice([1, 7]))
+        case "delete":
+            log.earliest = rng.randint(log.earliest, log.latest)
+        case "again":
+            kafka.topic_ids["a"] = uuid.UUID(int=rng.getrandbits(64))
+            for each in logs:
+                logs[each] = ScriptedLog(0, 0)
+                begins[each.partition] = 0
+            write(kafka, logs, rng.choice([1, 5, 200]))
+        case "add" if A2 not in logs:
+            logs[A2] = ScriptedLog(0, 0)
+            kafka.leaders[A2], begins[2] = min(kafka.brokers), 0
+
+
+def _firsts(found: Any, logs: Any) -> Iterator[tuple[TopicPartition, list[int]]]:
+    return ((each, [first for of, first, _ in found if of == each.partition]) for each in logs)
 
 
 def test_a_plan_asks_for_the_ends_once(kafka: ScriptedKafka) -> None:
