@@ -21,7 +21,7 @@ import pyarrow as pa
 from kafka_sink.errors import SchemaUnreadable
 from kafka_sink.registry import arrays as A
 from kafka_sink.registry.arrays import BadRecord, Make
-from kafka_sink.registry.avro import FORM, SCHEMA_TYPE
+from kafka_sink.registry.avro import FORM, ONLY, SCHEMA_TYPE
 from kafka_sink.registry.avro_schemas import (
     MAX_DECIMAL_DIGITS,
     Node,
@@ -31,6 +31,7 @@ from kafka_sink.registry.avro_schemas import (
     branches_of,
     is_plain,
     logical_of,
+    with_checked_branches,
 )
 from kafka_sink.registry.decoding import Writer
 from kafka_sink.registry.forms import extra, read_as
@@ -108,7 +109,8 @@ class _Resolver:
                 self._check_names(about, node)
                 if about["size"] != node.about["size"]:
                     raise Mismatch(f"{node.path}: the sizes of fixed differ, {about['size']} and {node.about['size']}")
-        return A.Leaf(node.path, _primitive(kind, about, node))
+        make = _primitive(kind, about, node)
+        return A.Leaf(node.path, make if (kind, node.kind) == ("int", "int") or kind != "int" else _of_32_bits(make))
 
     def _check_names(self, about: Mapping[str, Any], node: Node) -> None:
         """The unqualified names must be equal, or an alias of the reader's must be the writer's name."""
@@ -231,6 +233,16 @@ def _primitive(kind: str, about: Mapping[str, Any], node: Node) -> Make:
     return A.Plain(node.arrow)
 
 
+def _of_32_bits(make: Make) -> Make:
+    """Refuse what the bytes of an int cannot be. A wider type would hold it."""
+
+    def made(values: list[Any]) -> pa.Array:
+        pa.array(values, pa.int32())
+        return make(values)
+
+    return made
+
+
 def _encoded(node: Node) -> Make:
     if node.logical == "decimal":
         raise Mismatch(f"{node.path}: the writer has string there, and the reader decimal")
@@ -344,7 +356,7 @@ class Reader:
         if branches_of(schema.whole) is None and schema.found(schema.whole)[0] == "bytes":
             # The official serializers write bytes alone without their length.
             return Writer(lambda data, start: data[start:], make, types=types)
-        read = extra("fastavro", on_executor=True).schemaless_reader
+        read, only = extra("fastavro", on_executor=True).schemaless_reader, itemgetter(ONLY)
 
         def parsed(data: bytes, start: int) -> Any:
             stream = io.BytesIO(data)
@@ -352,14 +364,18 @@ class Reader:
             value = read(stream, raw, None)
             if stream.tell() != len(data):
                 raise BadRecord(f"{len(data) - stream.tell()} bytes are left behind its end")
-            return value
+            return only(value)
 
         return Writer(parsed, make, types=types)
 
 
 @read_as(FORM)
 def _raw(written: Written) -> tuple[Schema, Any, int]:
-    """Return a writer's schema, what fastavro decodes by, and the number of its types."""
+    """Return a writer's schema, what fastavro decodes by, and the number of its types.
+
+    fastavro parses a whole again for each record unless it is a record, so it gets one, with the field ONLY.
+    """
     schema = Schema.of(written)
     raw = Raw(schema)
-    return schema, extra("fastavro", on_executor=True).parse_schema(raw.of(schema.whole)), raw.walk.types
+    whole = {"type": "record", "name": ONLY, "fields": [{"name": ONLY, "type": raw.of(schema.whole)}]}
+    return schema, with_checked_branches(extra("fastavro", on_executor=True).parse_schema(whole)), raw.walk.types

@@ -22,6 +22,7 @@ from pyspark.sql import types as T
 
 from kafka_sink.errors import SchemaUnreadable, TypeNotMapped
 from kafka_sink.registry import arrays as A
+from kafka_sink.registry.arrays import BadRecord
 from kafka_sink.registry.avro import FORM, with_valid_logical_types
 from kafka_sink.registry.forms import extra, read_as
 from kafka_sink.registry.references import Written
@@ -249,6 +250,26 @@ class Raw:
             reason = "it has an array or a map whose items may have no bytes, or nearly none: their number has no bound"
             raise SchemaUnreadable(form=FORM, reason=reason)
         return raw
+
+
+class _Branches(list[Any]):
+    """The branches of a union. fastavro would take a negative number of a branch from the end, and asks for the length
+    only then."""
+
+    def __len__(self) -> int:
+        raise BadRecord("the number is of no branch of the writer's union")
+
+
+def with_checked_branches(parsed: Any) -> Any:
+    """Return the parsed schema, of which a negative number of a branch raises BadRecord."""
+    if isinstance(parsed, list):
+        return _Branches(map(with_checked_branches, parsed))
+    if not isinstance(parsed, dict):
+        return parsed
+    checked = {key: with_checked_branches(parsed[key]) for key in ("items", "values") if key in parsed}
+    if parsed["type"] == "record":
+        checked["fields"] = [{**one, "type": with_checked_branches(one["type"])} for one in parsed["fields"]]
+    return {**parsed, **checked}
 
 
 def is_plain(branches: list[Any], schema: Schema) -> bool:

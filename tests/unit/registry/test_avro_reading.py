@@ -257,6 +257,30 @@ def test_what_a_record_may_be_of_hostile_bytes_is_an_error_in_little_time() -> N
             of_int.make([of_int.parse(wide, 0)])
 
 
+@pytest.mark.parametrize(
+    ("union", "data"),
+    [
+        (["null", "int"], b"\x01\x0e"), (["int", "null"], b"\x01"), (["null", "int", "string"], b"\x03\x0e"),
+        ({"type": "array", "items": ["null", "int"]}, b"\x02\x01\x0e\x00"),
+        ({"type": "map", "values": ["null", "int"]}, b"\x02\x00\x01\x0e\x00"),
+    ],
+)  # fmt: skip
+def test_a_negative_number_of_a_branch_is_refused(union: Any, data: bytes) -> None:
+    """fastavro takes it from the end: a null would be a number."""
+    for whole, begin in ((union, b""), (record(union), b""), (record("int", record(union, name="In")), b"\x00")):
+        writer = reader(whole).writer(Written(json.dumps(whole)))
+        with pytest.raises(BadRecord, match="the number is of no branch of the writer's union"):
+            writer.parse(begin + data, 0)
+
+
+@pytest.mark.parametrize("to", ["int", "long", "float", "double", ["string", "long"], logical("long", "time-micros")])
+def test_an_int_beyond_32_bits_is_refused_whatever_it_is_promoted_to(to: Any) -> None:
+    writer = reader(record(to)).writer(Written(json.dumps(record("int"))))
+    for number in (2**31, -(2**31) - 1):
+        with pytest.raises(BadRecord, match="the value does not fit the type"):
+            writer.make([writer.parse(payload("long", one), 0) for one in (0, number)])
+
+
 def doubling(levels: int) -> dict[str, Any]:
     """A record of 2^levels fields in the end, in a text that grows by a line a level."""
     fields: list[Any] = [{"name": "f", "type": "null"}]
