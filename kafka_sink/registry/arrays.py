@@ -23,6 +23,10 @@ Take = Callable[[list[Any]], list[Any]]
 
 # What defaults may make of one list of values.
 MOST_REPEATED_BYTES = 64 * 1024 * 1024
+# Of the items of one list of values, if they are structs: an item of a byte may have a thousand fields that are null.
+MOST_STRUCTS_BYTES = 256 * 1024 * 1024
+# Of a value, about: an offset, or a number.
+_LEAF_BYTES = 4
 
 
 class BadRecord(Exception):
@@ -88,7 +92,10 @@ def struct(data_type: pa.DataType, fields: Sequence[tuple[Take, Make]]) -> Make:
 def items(data_type: pa.DataType, item: Make) -> Make:
     """Make lists. Each value is a sequence."""
 
+    width_bytes = _width_bytes(data_type.value_type)
+
     def made(values: list[Any]) -> pa.Array:
+        _check_size(values, width_bytes)
         child = item([one for value in values for one in value])
         return pa.Array.from_buffers(data_type, len(values), [None, _offsets(values)], children=[child])
 
@@ -98,13 +105,29 @@ def items(data_type: pa.DataType, item: Make) -> Make:
 def entries(data_type: pa.DataType, key: Make, value: Make) -> Make:
     """Make maps. Each value is a dict."""
 
+    width_bytes = _width_bytes(data_type.item_type)
+
     def made(values: list[Any]) -> pa.Array:
+        _check_size(values, width_bytes)
         keys = key([one for each in values for one in each])
         held = value([each[one] for each in values for one in each])
         pairs = pa.Array.from_buffers(_pairs(data_type), len(keys), [None], children=[keys, held])
         return pa.Array.from_buffers(data_type, len(values), [None, _offsets(values)], children=[pairs])
 
     return made
+
+
+def _width_bytes(data_type: pa.DataType) -> int:
+    """Return what a null of a struct takes, without validity; 0 for other types, which take little."""
+    if not pa.types.is_struct(data_type):
+        return 0
+    types = [data_type.field(i).type for i in range(data_type.num_fields)]
+    return sum(_width_bytes(one) or _LEAF_BYTES for one in types)
+
+
+def _check_size(values: list[Any], width_bytes: int) -> None:
+    if width_bytes and sum(map(len, values)) * width_bytes > MOST_STRUCTS_BYTES:
+        raise BadRecord(f"the structs in its arrays or maps take more than {MOST_STRUCTS_BYTES} bytes")
 
 
 def _pairs(data_type: pa.DataType) -> pa.DataType:

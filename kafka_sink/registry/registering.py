@@ -10,12 +10,13 @@ Source: confluent_kafka.schema_registry.SchemaRegistryClient; Confluent's API re
 
 from __future__ import annotations
 
+import base64
 import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from kafka_sink.errors import (
     InvalidOption,
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 NOT_FOUND, CONFLICT = 404, 409
 # The codes for no such subject, version or schema. A 404 without one is of another server, e.g. if the url is wrong.
 NO_SUCH = range(40_400, 40_500)
+# The client's own code, for an error that has none.
+MALFORMED = -1
 INT32_MAX = 2**31 - 1
 # A registry keeps a schema in one record of its topic: by default 1 MiB at most.
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
@@ -87,7 +90,8 @@ class Registry:
         """Make a Registry from a conf or a client. Raises InvalidOption if the client refuses the conf."""
         official = extra("confluent_kafka.schema_registry").SchemaRegistryClient
         if isinstance(registry, official):
-            return cls(registry, "that of the given client")
+            its: Any = registry.config
+            return cls(registry, "that of the given client", _secrets(its()))
         if not isinstance(registry, Mapping):
             raise TypeError("registry is a mapping with a url, or a SchemaRegistryClient")
         conf = dict(registry)
@@ -186,15 +190,17 @@ class Registry:
         try:
             return within(limit_s, lambda: getattr(self.client, method)(*arguments, **named))
         except refusal as error:
-            message = self._quoted(error.error_message)
+            # An answer of JSON that is no registry's may have neither.
+            message = self._quoted(str(error.error_message))
+            code = error.error_code if isinstance(error.error_code, int) else MALFORMED
             if error.http_status_code == CONFLICT:
                 raise SchemaIncompatible(
                     subject=subject, version=self._version(subject, message), reason=message
                 ) from None
-            if error.http_status_code == NOT_FOUND and error.error_code in NO_SUCH:
+            if error.http_status_code == NOT_FOUND and code in NO_SUCH:
                 raise SchemaNotRegistered(subject=subject, reason=message) from None
             raise RegistryRefused(
-                subject=subject, status=error.http_status_code, error_code=error.error_code, reason=message
+                subject=subject, status=error.http_status_code, error_code=code, reason=message
             ) from None
         except _transport_errors() as error:
             raise RegistryUnreachable(url=self.url, reason=self._quoted(f"{type(error).__name__}: {error}")) from None
@@ -320,10 +326,13 @@ def _boolean(key: str, value: object) -> bool:
 
 
 def _secrets(conf: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the secrets, longest first: a user with password is replaced before the password alone."""
+    """Return the secrets, longest first: a user with password is replaced before the password alone. A proxy may answer
+    with the request, which has both in base64."""
     secrets = {str(value) for key, value in conf.items() if SECRET.search(key) and value}
     secrets |= {_user_and_rest(url)[0] for url in str(conf.get("url", "")).split(",")}
-    secrets |= {part for value in secrets for part in value.split(":", 1)[1:]}
+    secrets |= {unquote(value) for value in secrets}
+    in_base64 = {base64.b64encode(value.encode()).decode() for value in secrets if ":" in value}
+    secrets |= {part for value in secrets for part in value.split(":", 1)[1:]} | in_base64
     return tuple(sorted(filter(None, secrets), key=len, reverse=True))
 
 

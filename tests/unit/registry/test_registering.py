@@ -84,6 +84,33 @@ def test_no_refusal_shows_a_secret(status: int) -> None:
     assert "wrong: ***, that is ***" in str(refused.value)
 
 
+def test_no_refusal_shows_a_secret_as_it_was_sent() -> None:
+    """A proxy may answer with the headers of the request."""
+    sent = base64.b64encode(b"alice:hunt/er2").decode()
+    for user_info, at in (("alice:hunt/er2", ""), (None, "alice:hunt%2Fer2@")):
+        more = {} if user_info is None else {"basic_auth_user_info": user_info}
+        echoed = {"error_code": 40101, "message": f"no: Authorization: Basic {sent}, hunt/er2, hunt%2Fer2"}
+        with registry_stand_in({LATEST: (401, echoed)}) as stand_in, pytest.raises(errors.RegistryRefused) as refused:
+            of(stand_in.url.replace("//", f"//{at}"), **more).latest("orders-value")
+        assert not re.search(re.escape(sent) + "|hunt/er2" + ("|hunt%2Fer2" if at else ""), said_of(refused.value))
+
+
+def test_a_given_clients_secrets_are_hidden_too() -> None:
+    with registry_stand_in({LATEST: (403, {"error_code": 40301, "message": "not for hunter2"})}) as stand_in:
+        client = SchemaRegistryClient({"url": stand_in.url, "basic.auth.user.info": "alice:hunter2"})
+        with pytest.raises(errors.RegistryRefused, match=r"not for \*\*\*") as refused:
+            Registry.of(client).latest("orders-value")
+    assert "hunter2" not in said_of(refused.value)
+
+
+@pytest.mark.parametrize("status", [404, 422])
+@pytest.mark.parametrize("answer", [{}, {"error_code": "40401", "message": ["a"]}, {"error_code": None, "message": 7}])
+def test_a_refusal_that_is_no_registrys_is_an_error_of_ours(status: int, answer: Any) -> None:
+    with registry_stand_in({LATEST: (status, answer)}) as stand_in, pytest.raises(errors.RegistryRefused) as refused:
+        of(stand_in.url).latest("orders-value")
+    assert (refused.value.status, refused.value.error_code) == (status, -1)
+
+
 @pytest.mark.parametrize(
     ("url", "shown", "reason"),
     [
