@@ -15,7 +15,7 @@ TRANSACTIONS = (
     "kafka_sink.spark.exactly_once",
     "kafka_sink.kafka.protocol.transaction_needs",
 )
-OTHER_SECURITY = tuple(f"kafka_sink.kafka.auth.{name}" for name in ("botocore_chain", "kerberos", "msk_iam", "oauth"))
+OTHER_SECURITY = tuple(f"kafka_sink.kafka.auth.{name}" for name in ("kerberos", "msk_iam", "oauth"))
 TLS = ("kafka_sink.kafka.net.tls", "kafka_sink.kafka.net.stores")
 ROWS = ("kafka_sink.records.kernel", "kafka_sink.records.decoder", "pyarrow.compute", "zstandard")
 NEVER = (

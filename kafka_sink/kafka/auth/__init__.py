@@ -2,7 +2,7 @@
 
     security.py            from a SecurityConfig to TLS contexts and a login; keeps tokens and tickets of the process
        |  oauth.py         OAUTHBEARER tokens, of an endpoint or of the user's callable
-       |  msk_iam.py       AWS_MSK_IAM tokens, signed with AWS credentials; botocore_chain.py asks botocore for them
+       |  msk_iam.py       AWS_MSK_IAM tokens, signed by botocore
        |  kerberos.py      GSSAPI by the system's library; kerberos_failures.py: what its statuses mean
     jaas.py                reads `sasl.jaas.config`, and imports nothing of the others
 

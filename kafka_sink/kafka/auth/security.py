@@ -6,7 +6,6 @@ org.apache.kafka.common.network.ChannelBuilders.
 
 from __future__ import annotations
 
-import os
 import pickle
 import secrets
 import threading
@@ -159,7 +158,6 @@ def _signer_of(security: SecurityConfig, hosts: tuple[str, ...]) -> tuple[MskIam
 
 def msk_iam_signer(security: SecurityConfig, hosts: tuple[str, ...]) -> MskIamSigner:
     """Return a new signer with the credentials of this process. `hosts`: those of the bootstrap servers."""
-    from kafka_sink.kafka.auth.botocore_chain import installed
     from kafka_sink.kafka.auth.msk_iam import IamLogin, MskIamSigner
 
     options = security.jaas_options
@@ -170,8 +168,7 @@ def msk_iam_signer(security: SecurityConfig, hosts: tuple[str, ...]) -> MskIamSi
         role_external_id=options.get("awsRoleExternalId"),
         sts_region=options.get("awsStsRegion"),
     )
-    user_agent = f"pyspark-pykafka/{VERSION}"
-    return MskIamSigner(login, hosts, os.environ, wall_clock_s=time.time, user_agent=user_agent, chain=installed)
+    return MskIamSigner(login, hosts, f"pyspark-pykafka/{VERSION}")
 
 
 def _fetch(security: SecurityConfig) -> Fetch:

@@ -1,96 +1,314 @@
-"""AWS without botocore: keys of the environment and of files, the region, and signed URLs as botocore signs them."""
+"""Tokens by botocore, with credentials of the environment, of files, and of endpoints that the test is: those of a
+container, of an instance, and STS. The region of a cluster."""
 
 import base64
+import http.server
+import itertools
+import json
+import logging
+import os
+import pickle
+import sys
+import threading
 import traceback
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import parse_qs, urlsplit
 
-import botocore.auth
-import botocore.credentials
 import pytest
-from botocore.auth import SigV4QueryAuth
-from botocore.awsrequest import AWSRequest
-from hypothesis import given
-from hypothesis import strategies as st
+from botocore.session import Session
 
-from kafka_sink.kafka.auth.msk_iam import (
-    MAX_LIFETIME_S,
-    Chain,
-    Credentials,
-    IamLogin,
-    Keys,
-    Missing,
-    MskIamSigner,
-    find,
-    moment,
-    region_in,
-    region_of,
-    signed_token,
-)
+from http_endpoints import http_server
+from kafka_sink.errors import TokenUnavailable
+from kafka_sink.kafka.auth import msk_iam
+from kafka_sink.kafka.auth.msk_iam import IamLogin, Missing, MskIamSigner, region_in, region_of
 
-NOW_S = 1_769_903_999  # 2026-01-31T23:59:59Z
-USER_AGENT = "pyspark-pykafka/0.1.0+local build"
-REGIONS = ("eu-west-1", "us-east-1", "ap-southeast-2", "us-gov-west-1", "cn-north-1", "us-iso-east-1", "mx-central-1")
+CANARY = "canary-d00f"
+DEFAULT = IamLogin()
+PIECE = 64 * 1024
+ROLE = IamLogin(role_arn="arn:aws:iam::123456789012:role/msk", role_external_id=f"{CANARY}-external")
 
 
-def by_botocore(keys: Keys, region: str, expires_s: int, now_s: int, user_agent: str) -> str:
-    """The token as AWS's own signer for Python makes it, line by line."""
-    credentials = botocore.credentials.Credentials(keys.access_key, keys.secret_key, keys.session_token)
-    signer = SigV4QueryAuth(credentials, "kafka-cluster", region, expires=expires_s)
-    request = AWSRequest(
-        method="GET", url=f"https://kafka.{region}.amazonaws.com/", params={"Action": "kafka-cluster:Connect"}
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(botocore.auth, "get_current_datetime", lambda: datetime.fromtimestamp(now_s, UTC))
-        signer.add_auth(request)
-    request.params = {"User-Agent": user_agent}
-    return base64.urlsafe_b64encode(request.prepare().url.encode()).decode().rstrip("=")
+def expiration(in_s: float) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=in_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def ours(keys: Keys, region: str, expires_s: int = 900, now_s: int = NOW_S, user_agent: str = USER_AGENT) -> str:
-    return signed_token(keys, region, signed_at_s=now_s, expires_s=expires_s, user_agent=user_agent)
+@dataclass
+class Aws:
+    """Answers every request by `answer`, and records paths and forms. `sent`: pieces of answers."""
+
+    url: str = ""
+    answer: Callable[[str], tuple[int, str]] = lambda path: (404, "")
+    asked: list[tuple[str, dict[str, list[str]]]] = field(default_factory=list)
+    sent: int = 0
+
+    def container_gives(self, lifetime_s: float) -> None:
+        keys = {"AccessKeyId": "AKROLE", "SecretAccessKey": CANARY, "Token": f"{CANARY}-t"}
+        self.answer = lambda path: (200, json.dumps({**keys, "Expiration": expiration(lifetime_s)}))
+
+    def sts_gives(self, lifetime_s: float) -> None:
+        self.answer = lambda path: (200, _ASSUMED % (CANARY, expiration(lifetime_s), CANARY))
+
+    def instance_gives(self, lifetime_s: float) -> None:
+        keys = {"Code": "Success", "AccessKeyId": "AKINST", "SecretAccessKey": CANARY, "Token": "t", "LastUpdated": ""}
+        answers = {
+            "/latest/api/token": "imds-token",
+            "/latest/meta-data/iam/security-credentials/": "role",
+            "/latest/meta-data/iam/security-credentials/role": json.dumps(
+                {**keys, "Expiration": expiration(lifetime_s)}
+            ),
+        }
+        self.answer = lambda path: (200, answers[path])
 
 
-@pytest.mark.parametrize("region", REGIONS)
-@pytest.mark.parametrize("session_token", [None, "IQoJb3JpZ2luX2Vj//+8=" * 60])
-def test_as_botocore_in_every_region(region: str, session_token: str | None) -> None:
-    keys = Keys("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", session_token)
-    assert ours(keys, region) == by_botocore(keys, region, 900, NOW_S, USER_AGENT)
+_ASSUMED = """\
+<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult><Credentials>
+<AccessKeyId>AKASSUMED</AccessKeyId><SecretAccessKey>%s</SecretAccessKey><Expiration>%s</Expiration>
+<SessionToken>%s-t</SessionToken></Credentials></AssumeRoleResult></AssumeRoleResponse>"""
+_DENIED = f"""\
+<ErrorResponse><Error><Type>Sender</Type><Code>AccessDenied</Code><Message>{CANARY} may not</Message></Error>
+</ErrorResponse>"""
 
 
-TEXT = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=40)
+@contextmanager
+def served(aws: Aws) -> Iterator[Aws]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            form = parse_qs(self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode())
+            aws.asked.append((self.path, form))
+            status, said = aws.answer(self.path)
+            self.send_response(status)
+            self.send_header("x-aws-ec2-metadata-token-ttl-seconds", "60")
+            self.send_header("Content-Length", str(len(said)))
+            self.end_headers()
+            with suppress(ConnectionError):
+                for at in range(0, len(said), PIECE):
+                    self.wfile.write(said[at : at + PIECE].encode())
+                    aws.sent += 1
+
+        do_POST = do_PUT = do_GET
+
+    with http_server(Handler) as port:
+        aws.url = f"http://127.0.0.1:{port}"
+        yield aws
 
 
-@given(TEXT, TEXT, st.none() | TEXT, st.integers(1, 900), st.integers(0, 4_102_444_800), TEXT)
-def test_as_botocore_whatever_is_in_the_keys(
-    access_key: str, secret_key: str, session_token: str | None, expires_s: int, now_s: int, user_agent: str
-) -> None:
-    to_sign = Keys(access_key, secret_key, session_token), "eu-west-1", expires_s, now_s, user_agent
-    assert ours(*to_sign) == by_botocore(*to_sign)
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Aws]:
+    """An environment of nothing but the endpoint, which botocore asks for an instance's role and for STS."""
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with served(Aws()) as made:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"{made.url}/")
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", made.url)
+        # On a busy machine an answer may take longer than the second of botocore, which then asks in its older way.
+        monkeypatch.setenv("AWS_METADATA_SERVICE_TIMEOUT", "30")
+        yield made
 
 
-def test_a_token_is_one_of_sasl() -> None:
-    """RFC 6750: no padding, and none of the characters that end a pair of OAUTHBEARER."""
-    for length in range(1, 9):
-        assert ours(Keys("A" * length, "s"), "eu-west-1").replace("-", "a").replace("_", "a").isalnum()
-    assert "canary" not in repr(Keys("canary-a", "canary-s", "canary-t"))
+@pytest.fixture
+def container(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Aws:
+    monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{aws.url}/role")
+    return aws
+
+
+@pytest.fixture(autouse=True)
+def nothing_in_logs(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """At DEBUG too, where botocore logs each answer of STS."""
+    caplog.set_level(logging.DEBUG)
+    yield
+    # Not caplog.text, which is empty again once the test has ended.
+    assert not [record for record in caplog.get_records("call") if CANARY in record.getMessage()]
 
 
 MSK = "b-1.demo.x.c2.kafka.eu-west-1.amazonaws.com"
+
+
+def signer(login: IamLogin = DEFAULT, host: str = MSK) -> MskIamSigner:
+    return MskIamSigner(login, (host,), "pyspark-pykafka/0.1.0+local build")
+
+
+def signed(made: MskIamSigner) -> dict[str, str]:
+    """The parameters of a new token's URL."""
+    token, lifetime_s = made.fetch()
+    # RFC 6750: no padding, and none of the characters that end a pair of OAUTHBEARER.
+    assert token.replace("-", "a").replace("_", "a").isalnum()
+    parts = urlsplit(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode())
+    assert (parts.scheme, parts.netloc, parts.path) == ("https", "kafka.eu-west-1.amazonaws.com", "/")
+    parameters = {name: value for name, (value,) in parse_qs(parts.query, strict_parsing=True).items()}
+    assert parameters["Action"] == "kafka-cluster:Connect"
+    assert parameters["User-Agent"] == "pyspark-pykafka/0.1.0+local build"
+    assert int(parameters["X-Amz-Expires"]) - 2 < lifetime_s <= int(parameters["X-Amz-Expires"])
+    assert made.described.endswith(f", signed for eu-west-1 at {parameters['X-Amz-Date']}")
+    assert CANARY not in repr(made) + made.described
+    return parameters
+
+
+def key_of(made: MskIamSigner) -> str:
+    return signed(made)["X-Amz-Credential"].partition("/")[0]
+
+
+def own_keys(monkeypatch: pytest.MonkeyPatch, **more: str) -> None:
+    for name, value in {"AWS_ACCESS_KEY_ID": "AKENV", "AWS_SECRET_ACCESS_KEY": CANARY, **more}.items():
+        monkeypatch.setenv(name, value)
+
+
+def write_aws(home: Path, name: str, text: str) -> None:
+    (home / ".aws").mkdir(exist_ok=True)
+    (home / ".aws" / name).write_text(text)
+
+
+def test_keys_of_the_environment(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_keys(monkeypatch, AWS_SESSION_TOKEN="session/+=")
+    made = signer()
+    parameters = signed(made)
+    assert (parameters["X-Amz-Security-Token"], parameters["X-Amz-Expires"]) == ("session/+=", "900")
+    assert made.described.startswith("the default credentials (env), ")
+    monkeypatch.setenv("AWS_CREDENTIAL_EXPIRATION", expiration(60))
+    assert 55 <= int(signed(signer())["X-Amz-Expires"]) <= 60
+
+
+def test_a_containers_role(container: Aws) -> None:
+    container.container_gives(3600)
+    made = signer()
+    assert key_of(made) == "AKROLE"
+    assert made.described.startswith("the default credentials (container-role), ")
+
+
+def test_a_token_lives_no_longer_than_its_credentials(container: Aws) -> None:
+    container.container_gives(700)
+    assert 600 < int(signed(signer())["X-Amz-Expires"]) <= 700
+
+
+def test_a_profile(aws: Aws, tmp_path: Path) -> None:
+    made = signer(IamLogin(profile="team"))
+    # Keys that nobody renews are read again, for a user may have replaced them.
+    for key in ("AK1", "AK2"):
+        write_aws(tmp_path, "credentials", f"[team]\naws_access_key_id={key}\naws_secret_access_key={CANARY}\n")
+        assert key_of(made) == key
+    assert made.described.startswith("profile 'team' (shared-credentials-file), ")
+
+
+def test_a_role_that_is_assumed_and_what_sts_answers_is_in_no_log(
+    aws: Aws, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_keys(monkeypatch)
+    aws.sts_gives(3600)
+    made = signer(ROLE)
+    assert key_of(made) == "AKASSUMED"
+    assert made.described.startswith("the role awsRoleArn (assume-role), ")
+    ((_, form),) = aws.asked
+    asked = [*form["RoleArn"], *form["ExternalId"], *form["RoleSessionName"]]
+    assert asked == [ROLE.role_arn, ROLE.role_external_id, "aws-msk-iam-auth"]
+    assert CANARY not in caplog.text
+
+
+def test_a_principal_stays_the_same_for_the_life_of_a_process(
+    aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """botocore names a session by its second, and brokers refuse another principal on the same connection."""
+    seconds = itertools.count(1_800_000_000)
+    monkeypatch.setattr("botocore.credentials.time", SimpleNamespace(time=lambda: next(seconds)))
+    role = "[profile role]\nrole_arn=arn:aws:iam::123456789012:role/msk\nsource_profile=user\nregion=eu-west-1\n"
+    write_aws(tmp_path, "config", f"{role}[profile user]\naws_access_key_id=AK\naws_secret_access_key={CANARY}\n")
+    aws.sts_gives(120)  # botocore renews so young a session at each use
+    made = signer(IamLogin(profile="role"))
+    for _ in range(3):
+        made.fetch()
+    assert len(aws.asked) >= 3
+    assert len({form["RoleSessionName"][0] for _, form in aws.asked}) == 1
+
+
+def refused(login: IamLogin = DEFAULT, host: str = MSK) -> TokenUnavailable:
+    with pytest.raises(TokenUnavailable, match="AWS_MSK_IAM") as failure:
+        signer(login, host).fetch()
+    error = failure.value
+    assert CANARY not in "".join(traceback.format_exception(error)) + repr(error) + str(vars(error))
+    assert error.__context__ is None, "botocore's error may quote a secret"
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    return error
+
+
+def test_why_there_are_no_credentials(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = refused()
+    assert "found no credentials on this host" in error.reason
+    assert "AWS_ACCESS_KEY_ID" in str(error)
+    assert refused(IamLogin(profile="none")).reason == "profile 'none': botocore raised ProfileNotFound"
+    # A process that fails and says its secret.
+    write_aws(tmp_path, "config", f"[profile p]\ncredential_process = sh -c 'echo {CANARY} >&2; exit 1'\n")
+    assert "CredentialRetrievalError" in refused(IamLogin(profile="p")).reason
+    own_keys(monkeypatch)
+    aws.answer = lambda path: (403, _DENIED)
+    assert refused(ROLE).reason == "the role awsRoleArn: botocore raised ClientError (AccessDenied)"
+
+
+def answers_without_end(aws: Aws, path: str) -> None:
+    """What botocore's own session would read: 4 GB in 5 s."""
+    answer, aws.sent = aws.answer, 0
+    aws.answer = lambda asked: (200, " " * PIECE * 1_000) if asked == path else answer(asked)
+    assert "answered with more than 64 KiB" in refused().reason
+    assert aws.sent < 500, "most of the answer is read"
+
+
+@pytest.mark.parametrize("path", ["/latest/api/token", "/latest/meta-data/iam/security-credentials/role"])
+def test_an_instance_that_answers_without_end(aws: Aws, path: str) -> None:
+    aws.instance_gives(3600)
+    assert key_of(signer()) == "AKINST"
+    answers_without_end(aws, path)
+
+
+def test_a_container_that_answers_without_end(container: Aws) -> None:
+    container.container_gives(3600)
+    answers_without_end(container, "/role")
+
+
+def test_an_endpoint_that_does_not_answer_is_not_waited_for(container: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(msk_iam, "TIMEOUT_S", 0.2)
+    over = threading.Event()
+
+    def answer(path: str) -> tuple[int, str]:
+        over.wait(60)
+        return 500, ""
+
+    container.answer = answer
+    try:
+        assert refused().reason == "the default credentials: botocore found none within 0.2 s"
+    finally:
+        over.set()
+
+
+@pytest.mark.parametrize(("given", "words"), [
+    # A write as another user than the one that is half given would be a surprise.
+    ({"AWS_ACCESS_KEY_ID": "AKENV"}, "one half of the keys, AWS_ACCESS_KEY_ID"),
+    ({"AWS_SECRET_ACCESS_KEY": CANARY}, "one half of the keys, AWS_SECRET_ACCESS_KEY"),
+    ({"AWS_ACCESS_KEY_ID": "AKENV", "AWS_SECRET_ACCESS_KEY": CANARY, "AWS_CREDENTIAL_EXPIRATION": expiration(-5)},
+     "those of the default credentials (env) have expired"),
+])  # fmt: skip
+def test_keys_of_the_environment_that_cannot_be_used(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], words: str
+) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert words in refused().reason
+
+
+def test_without_botocore_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    own_keys(monkeypatch)
+    monkeypatch.setitem(sys.modules, "botocore", None)
+    error = refused()
+    assert error.reason == "botocore is not installed"
+    assert "pip install 'pyspark-pykafka[aws]'" in str(error)
+
+
+# --- the region of a cluster ------------------------------------------------------------------------------------------
+
 CUSTOM = ("kafka.eu-west-1.example.com", "10.0.0.1", "localhost")
-
-
-@pytest.mark.parametrize("skew_s", [3_600, 0, -3_600])
-def test_a_signature_for_aws_has_our_time_however_wrong_it_is(skew_s: int) -> None:
-    """AWS compares it with its own, and the client waits for no other clock."""
-    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
-    signer = MskIamSigner(
-        IamLogin(), (MSK,), keys, wall_clock_s=lambda: NOW_S + skew_s, user_agent="test", chain=lambda: None
-    )
-    signed, lifetime_s = signer.fetch()
-    url = base64.urlsafe_b64decode(signed + "=" * (-len(signed) % 4)).decode()
-    assert (parse_qs(urlsplit(url).query)["X-Amz-Date"], lifetime_s) == ([moment(NOW_S + skew_s)], MAX_LIFETIME_S)
 
 
 @pytest.mark.parametrize(("host", "region"), [
@@ -109,183 +327,32 @@ def test_a_host_of_aws_shows_its_region(host: str, region: str | None) -> None:
     assert region_in(host) == region
 
 
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    (tmp_path / "config").write_text("[default]\nregion = eu-north-1\n[profile other]\nregion=sa-east-1\n")
-    return {"AWS_CONFIG_FILE": str(tmp_path / "config"), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}
+def region(hosts: tuple[str, ...] = CUSTOM, profile: str | None = None) -> str:
+    return region_of(hosts, Session(profile=profile))
 
 
-def test_a_name_of_ones_own_leaves_the_region_to_the_environment_and_the_profile(environment: dict[str, str]) -> None:
-    assert region_of(CUSTOM, None, environment) == "eu-north-1"
-    assert region_of(CUSTOM, "other", environment) == "sa-east-1"
-    for variable, value, region in (
+def test_a_name_of_ones_own_leaves_the_region_to_the_environment_and_the_profile(
+    aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_aws(tmp_path, "config", "[default]\nregion = eu-north-1\n[profile other]\nregion=sa-east-1\n")
+    assert region() == "eu-north-1"
+    assert region(profile="other") == "sa-east-1"
+    for variable, value, expected in (
         ("AWS_PROFILE", "other", "sa-east-1"),
         ("AWS_DEFAULT_REGION", "us-west-1", "us-west-1"),
         ("AWS_REGION", "us-west-2", "us-west-2"),
     ):
-        environment[variable] = value
-        assert region_of(CUSTOM, None, environment) == region
+        monkeypatch.setenv(variable, value)
+        assert region() == expected
     # A host of AWS is right: the region of an application is often another one than that of its cluster.
-    assert region_of((*CUSTOM, MSK), None, environment) == "eu-west-1"
+    assert region((*CUSTOM, MSK)) == "eu-west-1"
 
 
 @pytest.mark.parametrize("text", ["evil.example/?", "eu-west-1.evil.example", "EU-WEST-1", "eu-west-1\n", "Ireland"])
-def test_what_is_no_region_reaches_no_url(environment: dict[str, str], text: str) -> None:
-    with pytest.raises(Missing, match=r"AWS_REGION is .*, which is no region"):
-        region_of(CUSTOM, None, {**environment, "AWS_REGION": text})
-    with pytest.raises(Missing, match="does not show the cluster's region") as missing:
-        region_of(CUSTOM, None, {"HOME": "/nonexistent"})
-    assert "spark.executorEnv.AWS_REGION" in missing.value.advice
-
-
-CANARY = "canary-93fe"
-FOUND_AT_S = 1_769_903_999.5
-DEFAULT = IamLogin()
-CREDENTIALS = f"""\
-[default]
-aws_access_key_id = AKDEFAULT
-aws_secret_access_key = {CANARY}-default=%(x)s;#
-[team a]
-aws_access_key_id=AKTEAM
-aws_secret_access_key={CANARY}-team
-aws_session_token={CANARY}-session
-[both]
-aws_access_key_id=AKBOTH
-aws_secret_access_key={CANARY}-credentials
-"""
-CONFIG = f"""\
-[default]
-region = eu-north-1
-[profile both]
-aws_secret_access_key = {CANARY}-config
-[profile 'in config']
-aws_access_key_id=AKCONFIG
-aws_secret_access_key={CANARY}-config
-[profile role]
-role_arn = arn:aws:iam::1:role/{CANARY}
-source_profile = default
-[profile sso]
-sso_session = corp
-[profile process]
-credential_process = /bin/secret-tool
-[sso-session corp]
-sso_region = us-east-1
-[half]
-aws_access_key_id=AKHALF
-"""
-
-
-@pytest.fixture
-def aws_home(tmp_path: Path) -> dict[str, str]:
-    (tmp_path / ".aws").mkdir()
-    (tmp_path / ".aws" / "credentials").write_text(CREDENTIALS)
-    (tmp_path / ".aws" / "config").write_text(CONFIG)
-    return {"HOME": str(tmp_path)}
-
-
-def found(aws_home: dict[str, str], login: IamLogin = DEFAULT, chain: Chain | None = None) -> Credentials:
-    return find(login, "eu-west-1", aws_home, FOUND_AT_S, lambda: chain)
-
-
-def missing(aws_home: dict[str, str], login: IamLogin = DEFAULT) -> Missing:
-    with pytest.raises(Missing) as failure:
-        found(aws_home, login)
-    assert CANARY not in "".join(traceback.format_exception(failure.value)) + failure.value.advice
-    return failure.value
-
-
-IN_ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "AKENV", "AWS_SECRET_ACCESS_KEY": CANARY}
-
-
-def test_of_the_environment(aws_home: dict[str, str]) -> None:
-    assert found(aws_home | IN_ENVIRONMENT) == Credentials(Keys("AKENV", CANARY), "the environment")
-    of_a_role = aws_home | IN_ENVIRONMENT | {"AWS_SESSION_TOKEN": f"{CANARY}-s"}
-    assert found(of_a_role).keys == Keys("AKENV", CANARY, f"{CANARY}-s")
-    assert found(of_a_role | {"AWS_SESSION_TOKEN": ""}).keys.session_token is None
-
-
-@pytest.mark.parametrize("text", ["2026-02-01T00:00:59Z", "2026-02-01T01:00:59+01:00", "2026-02-01T00:00:59"])
-def test_of_the_environment_until_they_expire(aws_home: dict[str, str], text: str) -> None:
-    assert found(aws_home | IN_ENVIRONMENT | {"AWS_CREDENTIAL_EXPIRATION": text}).remaining_s == 59.5
-
-
-@pytest.mark.parametrize(("login", "given", "words"), [
-    # Half of the keys: a write as another user than the one that is half given would be a surprise.
-    (DEFAULT, {"AWS_ACCESS_KEY_ID": "AKENV"}, "no AWS_SECRET_ACCESS_KEY"),
-    (DEFAULT, {"AWS_SECRET_ACCESS_KEY": CANARY}, "no AWS_ACCESS_KEY_ID"),
-    (DEFAULT, IN_ENVIRONMENT | {"AWS_CREDENTIAL_EXPIRATION": "soon"}, "AWS_CREDENTIAL_EXPIRATION"),
-    (IamLogin(role_arn="arn"), IN_ENVIRONMENT, "awsRoleArn needs botocore"),
-    (DEFAULT, {"HOME": "/nonexistent"}, "neither the environment nor profile 'default' has keys"),
-])  # fmt: skip
-def test_what_is_missing_is_named_and_no_profile_taken_instead(
-    aws_home: dict[str, str], login: IamLogin, given: dict[str, str], words: str
-) -> None:
-    error = missing(aws_home | given, login)
-    assert words in error.reason
-    if "HOME" in given:
-        assert "AWS_ACCESS_KEY_ID" in error.advice and "pyspark-pykafka[aws]" in error.advice
-
-
-def test_of_the_profile_that_is_named(aws_home: dict[str, str]) -> None:
-    assert found(aws_home) == Credentials(Keys("AKDEFAULT", f"{CANARY}-default=%(x)s;#"), "profile 'default'")
-    team = Keys("AKTEAM", f"{CANARY}-team", f"{CANARY}-session")
-    assert found(aws_home | {"AWS_PROFILE": "team a"}).keys == team
-    # Named in the options, it goes before keys of the environment.
-    assert found(aws_home | IN_ENVIRONMENT, IamLogin(profile="team a")).keys == team
-    assert found(aws_home | IN_ENVIRONMENT | {"AWS_PROFILE": "team a"}).keys.access_key == "AKENV"
-    assert found(aws_home, IamLogin(profile="in config")).keys == Keys("AKCONFIG", f"{CANARY}-config")
-    # The file of credentials goes before that of config.
-    assert found(aws_home, IamLogin(profile="both")).keys == Keys("AKBOTH", f"{CANARY}-credentials")
-
-
-def test_of_files_elsewhere(aws_home: dict[str, str], tmp_path: Path) -> None:
-    for variable, name in (("AWS_SHARED_CREDENTIALS_FILE", "credentials"), ("AWS_CONFIG_FILE", "config")):
-        aws_home[variable] = str((tmp_path / ".aws" / name).rename(tmp_path / name))
-    aws_home["HOME"] = "/nonexistent"
-    assert found(aws_home).keys.access_key == "AKDEFAULT"
-    assert found(aws_home, IamLogin(profile="in config")).keys.access_key == "AKCONFIG"
-    aws_home["AWS_SHARED_CREDENTIALS_FILE"] = str(tmp_path / "none")
-    assert "neither the environment nor profile 'default' has keys" in missing(aws_home).reason
-
-
-@pytest.mark.parametrize(("profile", "words"), [
-    ("none", "'none' is in neither"),
-    # In the file of config this section is no profile.
-    ("half", "'half' is in neither"),
-    ("corp", "'corp' is in neither"),
-    ("role", "'role' has role_arn, which needs botocore"),
-    ("sso", "'sso' has sso_session, which needs botocore"),
-    ("process", "'process' has credential_process, which needs botocore"),
-])  # fmt: skip
-def test_a_profile_without_keys(aws_home: dict[str, str], profile: str, words: str) -> None:
-    for error in (missing(aws_home, IamLogin(profile=profile)), missing(aws_home | {"AWS_PROFILE": profile})):
-        assert words in error.reason
-        assert "pyspark-pykafka[aws]" in error.advice
-
-
-@pytest.mark.parametrize(
-    "text", [f"aws_secret_access_key={CANARY}", f"[a]\nx=1\n[a]\nx={CANARY}", f"[{CANARY}\nx", "\xff"]
-)
-def test_a_file_that_is_none_of_aws(aws_home: dict[str, str], tmp_path: Path, text: str) -> None:
-    (tmp_path / ".aws" / "credentials").write_bytes(text.encode("latin-1"))
-    error = missing(aws_home)
-    assert "is not a file of profiles" in error.reason
-    assert error.__context__ is None, "the parser's message quotes a line of the file"
-    (tmp_path / ".aws" / "credentials").unlink()
-    (tmp_path / ".aws" / "credentials").mkdir()
-    assert "cannot be read: Is a directory" in missing(aws_home).reason
-
-
-class Everything:
-    def credentials(self, login: IamLogin, region: str) -> Credentials:
-        return Credentials(Keys("AKCHAIN", CANARY), f"{login.profile}, {login.role_arn}, {region}")
-
-
-def test_botocore_is_asked_for_all_but_the_environments_keys(aws_home: dict[str, str]) -> None:
-    for login in (IamLogin(), IamLogin(profile="team a"), IamLogin(role_arn="arn")):
-        assert found(aws_home, login, Everything()).source == f"{login.profile}, {login.role_arn}, eu-west-1"
-    assert found(aws_home | IN_ENVIRONMENT, IamLogin(role_arn="arn"), Everything()).keys.access_key == "AKCHAIN"
-    # It is not even imported for those.
-    own = find(DEFAULT, "eu-west-1", aws_home | IN_ENVIRONMENT, FOUND_AT_S, lambda: pytest.fail("botocore"))
-    assert own.keys.access_key == "AKENV"
-    assert CANARY not in repr(own) and "AKENV" not in repr(own)
+def test_what_is_no_region_reaches_no_url(aws: Aws, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    error = refused(host="localhost")
+    assert "does not show the cluster's region" in error.reason
+    assert "spark.executorEnv.AWS_REGION" in str(error)
+    monkeypatch.setenv("AWS_REGION", text)
+    with pytest.raises(Missing, match=r"AWS_REGION, .*, which is no region"):
+        region()

@@ -3,7 +3,7 @@
 from mutants.mutant import Mutant
 
 _OPEN_TRANSACTIONS = "tests/unit/commit/test_open_transactions.py::"
-_CHAIN = "tests/unit/kafka/auth/test_botocore_chain.py::"
+_IAM = "tests/unit/kafka/auth/test_msk_iam.py::"
 _TLS = "tests/unit/kafka/net/test_tls.py::"
 _CONNECTION = "tests/unit/kafka/protocol/test_connection.py::"
 _SASL = "tests/unit/kafka/protocol/test_sasl.py::"
@@ -115,16 +115,16 @@ SECURITY: tuple[Mutant, ...] = (
            f"{_KERBEROS}test_why_an_expired_ticket_of_a_keytab_is_not_replaced_is_found_in_an_empty_cache"),
     Mutant("msk iam: a token outlives its credentials",
            "docs/platforms.md: tokens are valid for 900 s, or less if the credentials expire earlier",
-           "MAX_LIFETIME_S if $FOUND.remaining_s is None else $FOUND.remaining_s", "MAX_LIFETIME_S",
-           f"{_CHAIN}test_a_token_lives_no_longer_than_its_credentials"),
+           "bisect_left(range(1, MAX_LIFETIME_S + 1), True, key=$KEY)", "MAX_LIFETIME_S",
+           f"{_IAM}test_a_token_lives_no_longer_than_its_credentials"),
     Mutant("msk iam: an answer of a metadata service has any size", "SECURITY.md: it reads at most 64 KiB",
-           "len($CONTENT) > MOST_BYTES", "False", f"{_CHAIN}test_a_container_that_answers_without_end"),
+           "len($CONTENT) > MOST_BYTES", "False", f"{_IAM}test_a_container_that_answers_without_end"),
     Mutant("msk iam: a log shows what STS answers", "no secret is shown",
            "return $RECORD.levelno > logging.DEBUG or not _is_ours.get()", "return True",
-           f"{_CHAIN}test_a_role_that_is_assumed_and_what_sts_answers_is_in_no_log"),
+           f"{_IAM}test_a_role_that_is_assumed_and_what_sts_answers_is_in_no_log"),
     Mutant("msk iam: each token is of another session of the role", "docs/platforms.md: the principal must stay",
-           "self.$KEPT[$LOGIN, $REGION] = $FOUND", "pass",
-           f"{_CHAIN}test_a_principal_stays_the_same_for_the_life_of_a_process", within="BotocoreChain"),
+           "self.$KEPT = $CREDENTIALS", "pass",
+           f"{_IAM}test_a_principal_stays_the_same_for_the_life_of_a_process", within="_remaining_s"),
     Mutant("a cluster's executors are given the driver's Python", "docs/deploying.md: other hosts may not have it",
            'str(spark.sparkContext.master).startswith("local")', "True",
            "tests/unit/spark/test_workers.py::test_only_a_local_spark_is_given_the_running_python"),
