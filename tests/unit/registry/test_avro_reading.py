@@ -315,6 +315,19 @@ def test_a_hostile_schema_of_a_writer_is_refused_also_in_a_field_that_is_left_ou
     assert time.monotonic() - begun < 60
 
 
+def test_a_decimal_of_a_billion_digits_is_looked_at_in_little_time() -> None:
+    """A power of ten with so many digits took hours, and nothing else ran."""
+    huge = logical("fixed", "decimal", name="F", size=2 * 10**9, precision=10**9)
+    begun = time.monotonic()
+    with pytest.raises(TypeNotMapped, match="a decimal of 1000000000 digits"):
+        reader(record(huge))
+    with pytest.raises(BadRecord, match="the writer has fixed there"):
+        reader(record("int")).writer(Written(json.dumps(record(huge))))
+    # One byte less, and the logical type is ignored.
+    assert reader(record({**huge, "size": 415241011})).spark_type.simpleString() == "struct<f0:binary>"
+    assert time.monotonic() - begun < 60
+
+
 def test_an_array_of_nulls_in_a_union_is_read_as_each_has_a_byte() -> None:
     nulls = {"type": "array", "items": ["null", record(name="Empty"), "int"]}
     assert read(record(nulls), record(nulls), {"f0": [None, 7]}) == [{"f0": [None, {"member0": None, "member1": 7}]}]
