@@ -29,7 +29,7 @@ from typing import Protocol, TextIO, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import AccumulatorParam, TaskContext
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -49,7 +49,6 @@ from kafka_sink.kafka.statistics import ReadStatistics, WriteStatistics
 from kafka_sink.monitoring.micro_batch import (
     Attentive,
     BadRows,
-    Counts,
     MicroBatch,
     Read,
     ReadTotals,
@@ -61,6 +60,7 @@ from kafka_sink.monitoring.micro_batch import (
 )
 from kafka_sink.options.bounds import kafka_offsets
 from kafka_sink.spark.interceptors import Interceptor
+from kafka_sink.spark.tally import Sums
 from kafka_sink.verification import receipt_file
 
 log = logging.getLogger(__name__)
@@ -70,24 +70,7 @@ log = logging.getLogger(__name__)
 KEPT_MICRO_BATCHES = 100
 
 
-T = TypeVar("T", bound=Counts)
 F = TypeVar("F")
-
-
-class RecentParam(AccumulatorParam[Mapping[Run, T]]):
-    """Adds up by micro-batch, and keeps the last KEPT_MICRO_BATCHES.
-
-    Each sum is a new dict, because a listener's thread may be reading the old one.
-    """
-
-    def zero(self, value: Mapping[Run, T]) -> Mapping[Run, T]:
-        return {}
-
-    def addInPlace(self, value1: Mapping[Run, T], value2: Mapping[Run, T]) -> Mapping[Run, T]:
-        added = dict(value1)
-        for run, counts in value2.items():
-            added[run] = added.pop(run).plus(counts) if run in added else counts
-        return {run: added[run] for run in list(added)[-KEPT_MICRO_BATCHES:]}
 
 
 class StreamTally(Interceptor):
@@ -97,8 +80,8 @@ class StreamTally(Interceptor):
     def __init__(self, spark: SparkSession) -> None:
         nothing_written: Mapping[Run, Written] = {}
         nothing_read: Mapping[Run, Read] = {}
-        self._written = spark.sparkContext.accumulator(nothing_written, RecentParam[Written]())
-        self._read = spark.sparkContext.accumulator(nothing_read, RecentParam[Read]())
+        self._written = spark.sparkContext.accumulator(nothing_written, Sums[Run, Written](KEPT_MICRO_BATCHES))
+        self._read = spark.sparkContext.accumulator(nothing_read, Sums[Run, Read](KEPT_MICRO_BATCHES))
 
     def written_in(self, run: Run) -> Written:
         """Return the counts so far. As `read_in`, it is for the process that made the tally, not for tasks."""

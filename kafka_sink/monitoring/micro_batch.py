@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import reduce
-from typing import NamedTuple, Protocol, Self, TypeAlias, TypeVar
+from typing import NamedTuple, Self, TypeAlias, TypeVar
 
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.errors.quoting import quoted
+from kafka_sink.spark.tally import Counts
 
 # Names (topics, queries, sinks) that are counted separately; the others are OTHER. A stream may name a new topic in
 # each row, and each name is a time series in Prometheus and memory in the driver.
@@ -38,17 +39,20 @@ class Names:
         return named
 
 
-class Counts(Protocol):
-    """Counts that add up."""
-
-    def plus(self, other: Self) -> Self: ...
-
-
 T = TypeVar("T", bound=Counts)
 
 
+class _Sum:
+    """A base of dataclasses of numbers."""
+
+    __slots__ = ()
+
+    def plus(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(_Sum):
     """The acknowledged rows of one topic.
 
     `byte_count` is the size of the record batches in the log, with headers and compression. `retried_count` counts each
@@ -59,14 +63,6 @@ class Totals:
     batch_count: int
     byte_count: int
     retried_count: int = 0
-
-    def plus(self, other: Totals) -> Totals:
-        return Totals(
-            self.row_count + other.row_count,
-            self.batch_count + other.batch_count,
-            self.byte_count + other.byte_count,
-            self.retried_count + other.retried_count,
-        )
 
 
 TotalsByTopic: TypeAlias = Mapping[str, Totals]
@@ -101,19 +97,12 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadTotals:
+class ReadTotals(_Sum):
     """What was read of one topic by `format("pykafka")`; see `ReadStatistics`."""
 
     row_count: int
     byte_count: int
     left_out_count: int = 0
-
-    def plus(self, other: ReadTotals) -> ReadTotals:
-        return ReadTotals(
-            self.row_count + other.row_count,
-            self.byte_count + other.byte_count,
-            self.left_out_count + other.left_out_count,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,9 +226,34 @@ def _named(topics: Iterable[str]) -> str:
     return ", ".join([*map(quoted, named[:MOST_SHOWN]), *["others"] * more]) or "no topic"
 
 
+# The counters of `prometheus` and `opentelemetry`: name, unit of OpenTelemetry, text, labels beside the query's.
+COUNTERS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
+    ("rows", "{row}", "Rows that leaders acknowledged.", ("topic",)),
+    ("bytes", "By", "Bytes of record batches that leaders acknowledged.", ("topic",)),
+    ("record_batches", "{batch}", "Record batches that leaders acknowledged.", ("topic",)),
+    ("retried_rows", "{row}", "Rows that were sent again, each time counted.", ("topic",)),
+    ("bad_rows", "{row}", "Bad rows, dropped or sent as dead letters.", BadRows._fields),
+    ("input_rows", "{row}", "Rows that the sources delivered.", ()),
+    ("read.rows", "{row}", 'Rows that format("pykafka") read.', ("topic",)),
+    ("read.bytes", "By", "Bytes of record batches that brokers sent.", ("topic",)),
+    (
+        "read.offsets_left_out",
+        "{offset}",
+        "Data loss: offsets that could not be read (failOnDataLoss=false).",
+        ("topic",),
+    ),
+    (
+        "source.broken_logs",
+        "{partition}",
+        "Data loss: partitions that were deleted, created again or truncated.",
+        ("source",),
+    ),
+    ("throttled_seconds", "s", "Time that brokers throttled tasks by quotas, summed over tasks.", ()),
+)
+
+
 def counts_of(micro_batch: MicroBatch, topics: Names) -> Iterator[tuple[str, float, dict[str, str]]]:
-    """Yield what the micro-batch adds to the counters of `prometheus` and `opentelemetry`: name, count, and the labels
-    beside the query's."""
+    """Yield what the micro-batch adds to COUNTERS: name, count, and the labels beside the query's."""
     for topic, totals in micro_batch.topics.items():
         of_topic = {"topic": topics(topic)}
         yield "rows", totals.row_count, of_topic

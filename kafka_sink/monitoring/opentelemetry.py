@@ -8,63 +8,43 @@ Needs the extra `opentelemetry`, which is only the API. The application exports 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
-from opentelemetry.metrics import CallbackOptions, Counter, Meter, Observation
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
-from kafka_sink.monitoring.micro_batch import Attentive, MicroBatch, Names, counts_of
-from kafka_sink.monitoring.transactions import OpenOfSink, OpenTransactions, TransactionWatcher
+from kafka_sink.monitoring.micro_batch import COUNTERS, Attentive, MicroBatch, Names, counts_of
+from kafka_sink.monitoring.transactions import OpenTransactions, TransactionWatcher
+
+# Name, unit, text.
+_GAUGES = (
+    ("query.seen", "s", "When Spark last reported on it, since 1970."),
+    ("source.lag", "{record}", "Records that the last micro-batch did not read."),
+    ("source.offsets_behind_latest", "{record}", "The same by Spark's names, over partitions."),
+    ("open_transactions", "{transaction}", "Transactions that a sink has open."),
+    ("open_transactions.oldest_age", "s", "Age of the oldest open transaction."),
+    ("transactions.seen", "s", "When brokers last answered, since 1970."),
+)
+# By labels.
+_Values = dict[tuple[tuple[str, str], ...], float]
 
 
 class OpenTelemetry(Attentive, TransactionWatcher):
     """A watcher of `ProgressListener` and of `TransactionWatch`."""
 
     def __init__(self, meter: Meter) -> None:
-        self._meter = meter
         self._queries, self._topics = Names(), Names()
-        self._counters: dict[str, Counter] = {}
-        self._counter("rows", "{row}", "Rows that leaders acknowledged.")
-        self._counter("bytes", "By", "Bytes of record batches that leaders acknowledged.")
-        self._counter("record_batches", "{batch}", "Record batches that leaders acknowledged.")
-        self._counter("retried_rows", "{row}", "Rows that were sent again, each time counted.")
-        self._counter("bad_rows", "{row}", "Bad rows, dropped or sent as dead letters.")
-        self._counter("input_rows", "{row}", "Rows that the sources delivered.")
-        self._counter("read.rows", "{row}", 'Rows that format("pykafka") read.')
-        self._counter("read.bytes", "By", "Bytes of record batches that brokers sent.")
-        self._counter("read.offsets_left_out", "{offset}", "Data loss: offsets that could not be read.")
-        self._counter(
-            "source.broken_logs", "{partition}", "Data loss: partitions that were deleted, created again or truncated."
-        )
-        self._counter("throttled_seconds", "s", "Time that brokers throttled tasks, summed over tasks.")
+        self._counters = {
+            # OpenTelemetry names no unit in a counter's name.
+            name: meter.create_counter(f"pykafka.{name.removesuffix('_seconds')}", unit, text)
+            for name, unit, text, _ in COUNTERS
+        }
         self._duration = meter.create_histogram("pykafka.micro_batch.duration", "s", "Duration of a micro-batch.")
         self._write = meter.create_histogram("pykafka.write.duration", "s", "Its part in tasks and commit.")
-        # _seen_s by query; _lag by query and source; _behind also by metric.
-        self._seen_s: dict[str, float] = {}
-        self._lag: dict[tuple[str, str], int] = {}
-        self._behind: dict[tuple[str, str, str], float] = {}
-        # By the prefix of the sinks' names.
-        self._transactions: dict[str, OpenTransactions] = {}
-        self._observe()
-
-    def _counter(self, name: str, unit: str, text: str) -> None:
-        # OpenTelemetry names no unit in a counter's name.
-        self._counters[name] = self._meter.create_counter(f"pykafka.{name.removesuffix('_seconds')}", unit, text)
-
-    def _observe(self) -> None:
-        """Create the gauges. They are read when the application exports them."""
-        for name, unit, text, observed in (
-            ("query.seen", "s", "When Spark last reported on it, since 1970.", self._seen_now),
-            ("source.lag", "{record}", "Records that the last micro-batch did not read.", self._lag_now),
-            (
-                "source.offsets_behind_latest",
-                "{record}",
-                "The same by Spark's names, over partitions.",
-                self._behind_now,
-            ),
-            ("open_transactions", "{transaction}", "Transactions that a sink has open.", self._open_now),
-            ("open_transactions.oldest_age", "s", "Age of the oldest open transaction.", self._oldest_now),
-            ("transactions.seen", "s", "When brokers last answered, since 1970.", self._asked_now),
-        ):
-            self._meter.create_observable_gauge(f"pykafka.{name}", [observed], unit, text)
+        self._gauges: dict[str, _Values] = {name: {} for name, _, _ in _GAUGES}
+        # Sinks with open transactions, by prefix.
+        self._open_sinks: dict[str, set[str]] = {}
+        for name, unit, text in _GAUGES:
+            meter.create_observable_gauge(f"pykafka.{name}", [partial(self._observed, name)], unit, text)
 
     def __call__(self, micro_batch: MicroBatch) -> None:
         query = self._queries(micro_batch.query)
@@ -73,38 +53,30 @@ class OpenTelemetry(Attentive, TransactionWatcher):
             self._counters[name].add(count, of_query | labels)
         self._duration.record(micro_batch.duration_ms / 1000, of_query)
         self._write.record(micro_batch.write_ms / 1000, of_query)
-        self._lag |= {(query, source): records for source, records in micro_batch.lag.items()}
+        for source, records in micro_batch.lag.items():
+            self._set("source.lag", records, query=query, source=source)
         for source, metrics in micro_batch.source_metrics.items():
-            self._behind |= {(query, source, metric): float(value) for metric, value in metrics.items()}
-        self._seen_s[query] = micro_batch.ended_s
+            for metric, value in metrics.items():
+                self._set("source.offsets_behind_latest", float(value), query=query, source=source, metric=metric)
+        self._set("query.seen", micro_batch.ended_s, query=query)
 
     def idle(self, query: str, seen_s: float) -> None:
-        self._seen_s[self._queries(query)] = seen_s
+        self._set("query.seen", seen_s, query=self._queries(query))
 
     def open_transactions(self, found: OpenTransactions) -> None:
-        self._transactions[found.prefix] = found
+        gone = self._open_sinks.get(found.prefix, set()) - set(found.by_sink)
+        self._open_sinks[found.prefix] = set(found.by_sink)
+        for sink in gone:
+            for name in ("open_transactions", "open_transactions.oldest_age"):
+                self._gauges[name].pop((("sink", sink),), None)
+        for sink, each in found.by_sink.items():
+            self._set("open_transactions", each.count, sink=sink)
+            self._set("open_transactions.oldest_age", each.oldest_age_s, sink=sink)
+        self._set("transactions.seen", found.seen_s, prefix=found.prefix)
 
-    # The exporting thread calls these. They copy to lists, because another thread may add a query meanwhile.
+    def _set(self, gauge: str, value: float, **labels: str) -> None:
+        self._gauges[gauge][tuple(labels.items())] = value
 
-    def _seen_now(self, options: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(seen_s, {"query": query}) for query, seen_s in list(self._seen_s.items())]
-
-    def _lag_now(self, options: CallbackOptions) -> Iterable[Observation]:
-        found = list(self._lag.items())
-        return [Observation(records, {"query": query, "source": source}) for (query, source), records in found]
-
-    def _behind_now(self, options: CallbackOptions) -> Iterable[Observation]:
-        names = "query", "source", "metric"
-        return [Observation(value, dict(zip(names, key, strict=True))) for key, value in list(self._behind.items())]
-
-    def _open_now(self, options: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(each.count, {"sink": sink}) for sink, each in self._sinks_now()]
-
-    def _oldest_now(self, options: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(each.oldest_age_s, {"sink": sink}) for sink, each in self._sinks_now()]
-
-    def _asked_now(self, options: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(found.seen_s, {"prefix": found.prefix}) for found in list(self._transactions.values())]
-
-    def _sinks_now(self) -> list[tuple[str, OpenOfSink]]:
-        return [each for found in list(self._transactions.values()) for each in found.by_sink.items()]
+    def _observed(self, gauge: str, options: CallbackOptions) -> Iterable[Observation]:
+        """Called by the exporting thread. It copies to a list, because another thread may add a query meanwhile."""
+        return [Observation(value, dict(labels)) for labels, value in list(self._gauges[gauge].items())]

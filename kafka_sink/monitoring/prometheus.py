@@ -10,17 +10,12 @@ topics, and sinks with open transactions have their own series.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, push_to_gateway, write_to_textfile
 
-from kafka_sink.monitoring.micro_batch import Attentive, MicroBatch, Names, counts_of
+from kafka_sink.monitoring.micro_batch import COUNTERS, Attentive, MicroBatch, Names, counts_of
 from kafka_sink.monitoring.transactions import OpenTransactions, TransactionWatcher
-
-BY_QUERY, BY_TOPIC, BY_SOURCE = ("query",), ("query", "topic"), ("query", "source")
-BY_METRIC, BY_OUTCOME = ("query", "source", "metric"), ("query", "outcome", "reason")
-BY_SINK, BY_PREFIX = ("sink",), ("prefix",)
 
 
 class Prometheus(Attentive, TransactionWatcher):
@@ -44,60 +39,37 @@ class Prometheus(Attentive, TransactionWatcher):
         self._registry = CollectorRegistry() if registry is None else registry
         self._queries, self._topics = Names(), Names()
         self._counters: dict[str, Counter] = {}
-        self._count_rows()
-        self._count_micro_batches()
-        self._watch_transactions()
-
-    def _count_rows(self) -> None:
-        self._counter("rows", "Rows that leaders acknowledged.", BY_TOPIC)
-        self._counter("bytes", "Bytes of record batches that leaders acknowledged.", BY_TOPIC)
-        self._counter("record_batches", "Record batches that leaders acknowledged.", BY_TOPIC)
-        self._counter("retried_rows", "Rows that were sent again, each time counted.", BY_TOPIC)
-        self._counter("bad_rows", "Bad rows, dropped or sent as dead letters.", BY_OUTCOME)
-        self._counter("input_rows", "Rows that the sources delivered.", BY_QUERY)
-        self._counter("read_rows", 'Rows that format("pykafka") read.', BY_TOPIC)
-        self._counter("read_bytes", "Bytes of record batches that brokers sent.", BY_TOPIC)
-        self._counter(
-            "read_offsets_left_out", "Data loss: offsets that could not be read (failOnDataLoss=false).", BY_TOPIC
-        )
+        for name, _, text, labels in COUNTERS:
+            self._counter(name.replace(".", "_"), text, *labels)
+        self._counter("micro_batches", "Micro-batches that read or wrote something.")
+        self._counter("micro_batch_seconds", "Seconds that micro-batches took.")
+        self._counter("write_seconds", "Of these, seconds in tasks and commit.")
         self._lag = self._gauge(
-            "source_lag_records", "Records that a source had and the last micro-batch did not read.", BY_SOURCE
+            "source_lag_records", "Records that a source had and the last micro-batch did not read.", "query", "source"
         )
         self._behind = self._gauge(
-            "source_offsets_behind_latest", "The same over partitions, by the name in Spark's progress.", BY_METRIC
-        )
-        self._counter(
-            "source_broken_logs", "Data loss: partitions that were deleted, created again or truncated.", BY_SOURCE
-        )
-
-    def _count_micro_batches(self) -> None:
-        self._counter("micro_batches", "Micro-batches that read or wrote something.", BY_QUERY)
-        self._counter("micro_batch_seconds", "Seconds that micro-batches took.", BY_QUERY)
-        self._counter("write_seconds", "Of these, seconds in tasks and commit.", BY_QUERY)
-        self._counter(
-            "throttled_seconds", "Seconds that brokers throttled tasks by quotas, summed over tasks.", BY_QUERY
-        )
-        self._last_id = self._gauge("last_micro_batch", "Number of the last micro-batch.", BY_QUERY)
-        self._last_s = self._gauge("last_micro_batch_timestamp_seconds", "When it was recorded.", BY_QUERY)
+            "source_offsets_behind_latest", "The same over partitions, by the name in Spark's progress.",
+            "query", "source", "metric",
+        )  # fmt: skip
+        self._last_id = self._gauge("last_micro_batch", "Number of the last micro-batch.", "query")
+        self._last_s = self._gauge("last_micro_batch_timestamp_seconds", "When it was recorded.", "query")
         self._seen_s = self._gauge(
-            "query_seen_timestamp_seconds", "When Spark last reported progress or an idle query.", BY_QUERY
+            "query_seen_timestamp_seconds", "When Spark last reported progress or an idle query.", "query"
         )
-
-    def _watch_transactions(self) -> None:
         # Sinks that have series, by prefix.
         self._open_sinks: dict[str, set[str]] = {}
-        self._open = self._gauge("open_transactions", "Transactions that a sink has open.", BY_SINK)
+        self._open = self._gauge("open_transactions", "Transactions that a sink has open.", "sink")
         self._oldest_s = self._gauge(
-            "oldest_open_transaction_age_seconds", "Age of the oldest open transaction.", BY_SINK
+            "oldest_open_transaction_age_seconds", "Age of the oldest open transaction.", "sink"
         )
         self._asked_s = self._gauge(
-            "transactions_seen_timestamp_seconds", "When brokers last answered about open transactions.", BY_PREFIX
+            "transactions_seen_timestamp_seconds", "When brokers last answered about open transactions.", "prefix"
         )
 
-    def _counter(self, name: str, text: str, labels: Sequence[str]) -> None:
-        self._counters[name] = Counter(f"pykafka_{name}", text, labels, registry=self._registry)
+    def _counter(self, name: str, text: str, *labels: str) -> None:
+        self._counters[name] = Counter(f"pykafka_{name}", text, ("query", *labels), registry=self._registry)
 
-    def _gauge(self, name: str, text: str, labels: Sequence[str]) -> Gauge:
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"pykafka_{name}", text, labels, registry=self._registry)
 
     def __call__(self, micro_batch: MicroBatch) -> None:

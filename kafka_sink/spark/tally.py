@@ -17,7 +17,7 @@ Spark Connect has no accumulators.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from pyspark import Accumulator, AccumulatorParam
 from pyspark.sql import SparkSession
@@ -32,24 +32,39 @@ ByPartition = Mapping[TopicPartition, Item]
 ReceiptsByPartition = ByPartition[PartitionOffsets]
 
 
-class PartitionSums(AccumulatorParam[ByPartition[Item]]):
-    """Adds up by partition. Each sum is a new dict, because the driver's thread may be reading the old one."""
+class Counts(Protocol):
+    """Counts that add up."""
 
-    on_sum: Callable[[ByPartition[Item]], None] | None = None
+    def plus(self, other: Self) -> Self: ...
 
-    def __getstate__(self) -> dict[str, None]:
+
+K = TypeVar("K")
+T = TypeVar("T", bound=Counts)
+
+
+class Sums(AccumulatorParam[Mapping[K, T]]):
+    """Adds up by key, and keeps the `most` keys that were added last. Each sum is a new dict, because a thread of the
+    driver may be reading the old one."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self._most = most
+        self.on_sum: Callable[[Mapping[K, T]], None] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
         """Leave out `on_sum`, because the sum inside a task is only a part."""
+        return {"_most": self._most, "on_sum": None}
+
+    def zero(self, value: Mapping[K, T]) -> Mapping[K, T]:
         return {}
 
-    def zero(self, value: ByPartition[Item]) -> ByPartition[Item]:
-        return {}
-
-    def addInPlace(self, value1: ByPartition[Item], value2: ByPartition[Item]) -> ByPartition[Item]:
-        added = {key: value1[key].plus(new) if key in value1 else new for key, new in value2.items()}
-        summed = {**value1, **added}
-        on_sum = self.on_sum
-        if on_sum is not None:
-            on_sum(summed)
+    def addInPlace(self, value1: Mapping[K, T], value2: Mapping[K, T]) -> Mapping[K, T]:
+        summed = dict(value1)
+        for key, counts in value2.items():
+            summed[key] = summed.pop(key).plus(counts) if key in summed else counts
+        if self._most is not None:
+            summed = {key: summed[key] for key in list(summed)[-self._most :]}
+        if self.on_sum is not None:
+            self.on_sum(summed)
         return summed
 
 
@@ -58,7 +73,7 @@ class _Tally(Interceptor, Generic[Item]):
 
     def __init__(self, spark: SparkSession) -> None:
         none_yet: ByPartition[Item] = {}
-        self._param: PartitionSums[Item] = PartitionSums()
+        self._param: Sums[TopicPartition, Item] = Sums()
         self._sum: Accumulator[ByPartition[Item]] = spark.sparkContext.accumulator(none_yet, self._param)
 
     def watch(self, on_sum: Callable[[ByPartition[Item]], None]) -> None:

@@ -23,7 +23,6 @@ from kafka_sink.monitoring.listener import (
     ProgressLine,
     ProgressListener,
     ReceiptTotals,
-    RecentParam,
     StreamTally,
     broken_logs,
     by_source,
@@ -41,6 +40,7 @@ from kafka_sink.monitoring.micro_batch import (
     Totals,
     Written,
 )
+from kafka_sink.spark.tally import Sums
 from kafka_sink.verification import receipt_file
 
 ONE = MicroBatch(
@@ -178,7 +178,7 @@ def test_a_micro_batch_with_lost_offsets_or_broken_logs_is_told(in_task: dict[st
 
 
 def test_only_the_last_micro_batches_are_kept_and_a_sum_is_a_new_value() -> None:
-    param, kept = RecentParam[Written](), {}
+    param, kept = Sums[Run, Written](KEPT_MICRO_BATCHES), {}
     for batch_id in range(KEPT_MICRO_BATCHES + 5):
         before = dict(kept)
         after = param.addInPlace(kept, {Run("query", "run", batch_id): Written({"t": Totals(1, 1, 1)})})

@@ -24,7 +24,7 @@ from kafka_sink.kafka.statistics import ReadStatistics
 from kafka_sink.options.config import SinkConfig, sink_config
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.spark.limits import bad_row_policy, check_bad_rows, finish, pace, rate_limit, warn_of_rate
-from kafka_sink.spark.tally import PartitionSums, ReadTally, Tally
+from kafka_sink.spark.tally import ReadTally, Sums, Tally
 from kafka_sink.spark.task_results import (
     Identity,
     Pace,
@@ -234,9 +234,9 @@ SPARK: Any = SimpleNamespace(
 
 
 @pytest.mark.parametrize(("param", "before", "of_a_task", "together"), [
-    (PartitionSums(), PartitionOffsets("t", 0, 5, 10, 14, 1, 100), OF_A_TASK,
+    (Sums(), PartitionOffsets("t", 0, 5, 10, 14, 1, 100), OF_A_TASK,
      PartitionOffsets("t", 0, 7, 3, 14, 2, 150)),
-    (PartitionSums(), ReadStatistics("t", 0, 5, 100, 1), READ, ReadStatistics("t", 0, 7, 150, 4)),
+    (Sums(), ReadStatistics("t", 0, 5, 100, 1), READ, ReadStatistics("t", 0, 7, 150, 4)),
 ])  # fmt: skip
 def test_they_are_summed_by_partition_into_a_new_value(param: Any, before: Any, of_a_task: Any, together: Any) -> None:
     value = {P0: before}
