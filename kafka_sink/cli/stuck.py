@@ -10,9 +10,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from kafka_sink.cli import sources
-from kafka_sink.cli.checkpoint import Checkpoint, read_checkpoint, read_sources
-from kafka_sink.cli.sources import Log, SourceProgress, TopicProgress
+from kafka_sink.cli.checkpoint import (
+    Checkpoint,
+    Log,
+    SourceProgress,
+    TopicProgress,
+    logs_of,
+    notes_of,
+    progress_of,
+    read_checkpoint,
+    read_sources,
+)
 from kafka_sink.cli.transactions_text import lasted, named
 from kafka_sink.command_line import shown
 from kafka_sink.commit import open_transactions
@@ -87,8 +95,8 @@ def _look(client: AdminClient, location: str, config: SinkConfig) -> Look:
     """Raises OSError, ClusterError."""
     checkpoint = read_checkpoint(location)
     with client.within(LOOK_MS):
-        found = sources.progress_of(client, checkpoint, read_sources(location, checkpoint))
-        written = {} if config.topic is None else sources.logs_of(client, [config.topic])
+        found = progress_of(client, checkpoint, read_sources(location, checkpoint))
+        written = {} if config.topic is None else logs_of(client, [config.topic])
         held = {
             TopicPartition(topic.topic, each.partition)
             for source in found
@@ -204,7 +212,7 @@ def _of_topic(topic: TopicProgress, holders: Mapping[TopicPartition, str]) -> It
         finding = failed(f"no leader for {leaderless}", "start the brokers that have their replicas")
         yield Verdict("leaders", where, finding)
     if topic.gone or any(each.deleted or each.ahead for each in topic.partitions):
-        lost = " ".join(note for note in sources.notes_of(topic) if "open transactions" not in note)
+        lost = " ".join(note for note in notes_of(topic) if "open transactions" not in note)
         yield Verdict("data loss", where, failed(lost, _AFTER_LOSS))
     held = [each for each in topic.partitions if each.unstable]
     if held:

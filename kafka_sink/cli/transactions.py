@@ -43,11 +43,17 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
-from kafka_sink.cli import sources
 from kafka_sink.cli import transactions_json as documents
 from kafka_sink.cli import transactions_text as text
-from kafka_sink.cli.checkpoint import Checkpoint, compared, last_receipt, read_checkpoint, read_sources
-from kafka_sink.cli.sources import SourceProgress
+from kafka_sink.cli.checkpoint import (
+    Checkpoint,
+    SourceProgress,
+    compared,
+    last_receipt,
+    progress_of,
+    read_checkpoint,
+    read_sources,
+)
 from kafka_sink.cli.transactions_json import Document
 from kafka_sink.command_line import (
     add_json,
@@ -401,7 +407,7 @@ def sources_of(session: Session, checkpoint: Checkpoint) -> list[SourceProgress]
     """Return how far the query's sources are, or why that is unknown."""
     try:
         offsets = read_sources(session.args.checkpoint, checkpoint)
-        return sources.progress_of(session.client, checkpoint, offsets)
+        return progress_of(session.client, checkpoint, offsets)
     except OSError as error:
         return f"the checkpoint's offsets cannot be read: {reason_for(session.args.checkpoint, error)}"
     except KafkaSinkError as error:

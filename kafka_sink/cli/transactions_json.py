@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kafka_sink.cli.checkpoint import Checkpoint, LastReceipt, compared
-from kafka_sink.cli.sources import SourceProgress, TopicProgress
+from kafka_sink.cli.checkpoint import Checkpoint, LastReceipt, SourceProgress, TopicProgress, compared
 from kafka_sink.commit.hanging import Hanging
 from kafka_sink.commit.markers import Decision, HasIds
 from kafka_sink.commit.open_transactions import OpenTransaction, SinkTransactions

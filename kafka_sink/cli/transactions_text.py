@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from kafka_sink.cli.checkpoint import LastReceipt
-from kafka_sink.cli.sources import SourceProgress, TopicProgress, notes_of
+from kafka_sink.cli.checkpoint import LastReceipt, SourceProgress, TopicProgress, notes_of
 from kafka_sink.command_line import shown, tell, terminal_width
 from kafka_sink.commit.handover import command
 from kafka_sink.commit.hanging import Hanging

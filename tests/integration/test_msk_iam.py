@@ -267,7 +267,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, msk: MskStandIn, tmp_path: Path
     monkeypatch.setenv("HOME", str(tmp_path))
     # Nobody is there: no test waits for the metadata of an instance.
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setattr(security, "_kept_signers", {})
+    monkeypatch.setattr(security, "_kept", {})
     msk.verifier.now_s = time.time
     msk.principals.clear()
     msk.refusals.clear()
@@ -385,7 +385,7 @@ def test_check_says_what_a_write_would(msk: MskStandIn, topic: str, monkeypatch:
 
     def of_sasl() -> Verdict:
         # A check has tokens of its own, as each process has.
-        monkeypatch.setattr(security, "_kept_signers", {})
+        monkeypatch.setattr(security, "_kept", {})
         return next(verdict for verdict in examine(sink_config(options)).verdicts if verdict.step == "sasl")
 
     monkeypatch.setenv("AWS_REGION", "eu-west-1")

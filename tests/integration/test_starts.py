@@ -21,7 +21,7 @@ from kafka_reads import (
     stream,
 )
 from kafka_sink.errors import NoCommittedOffset, OffsetsLost
-from kafka_sink.options.instants import iso_text
+from kafka_sink.options.bounds import iso_text
 from spark_writes import Here, error_of
 
 HOUR_MS = 3_600_000

@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlencode
 
 from kafka_sink.errors import TokenUnavailable
@@ -49,10 +49,6 @@ TIMEOUT_S = 8.0
 ROLE_SESSION_NAME = "aws-msk-iam-auth"
 # Bytes of an answer of a metadata service. Credentials and their token take about 2 KB.
 MOST_BYTES = 64 * 1024
-IF_REFUSED = (
-    "check that the policy of these credentials allows kafka-cluster:Connect, that the region is the cluster's, and "
-    "that the clock of this host is right (the time of signing is UTC); on too many connects, start fewer tasks at once"
-)
 INSTALL = "install it where the connection is made (pip install 'pyspark-pykafka[aws]')"
 _ERROR_CODE = re.compile(r"[A-Za-z.]{1,60}")
 _SECONDS = "%Y%m%dT%H%M%SZ"
@@ -90,6 +86,12 @@ class IamLogin:
 class MskIamSigner:
     """One thread at a time. `hosts`: those of the bootstrap servers. `described`: the words by which messages name the
     client. They show no credential, but what a refusal may be due to."""
+
+    if_refused: ClassVar[str] = (
+        "check that the policy of these credentials allows kafka-cluster:Connect, that the region is the cluster's, "
+        "and that the clock of this host is right (the time of signing is UTC); on too many connects, start fewer "
+        "tasks at once"
+    )
 
     login: IamLogin
     hosts: tuple[str, ...]

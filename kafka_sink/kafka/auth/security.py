@@ -11,6 +11,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafka_sink.errors.redaction import Secret
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from kafka_sink.kafka.auth.kerberos import Kerberos, KerberosIdentity
     from kafka_sink.kafka.auth.msk_iam import MskIamSigner
     from kafka_sink.kafka.auth.oauth import Fetch, Tokens
-    from kafka_sink.kafka.net.tls import Contexts
+    from kafka_sink.kafka.net.tls import Contexts, TlsSettings
 
 NONCE_BYTES = 24
 
@@ -33,13 +34,11 @@ def tls_contexts(security: SecurityConfig) -> Contexts | None:
     """Return the TLS contexts, or None without encryption. Raises ConfigError for certificates that cannot be used."""
     if not security.is_encrypted:
         return None
-    from kafka_sink.kafka.net.tls import Contexts, TlsSettings
+    from kafka_sink.kafka.net.tls import Contexts
 
     return Contexts(
-        TlsSettings(
-            truststore_location=security.ssl_truststore_location,
-            truststore_password=_revealed(security.ssl_truststore_password) or None,
-            truststore_certificates=security.ssl_truststore_certificates,
+        replace(
+            _trust(security),
             keystore_location=security.ssl_keystore_location,
             keystore_password=_revealed(security.ssl_keystore_password) or None,
             keystore_certificate_chain=security.ssl_keystore_certificate_chain,
@@ -59,12 +58,10 @@ def authenticator(security: SecurityConfig, hosts: tuple[str, ...] = ()) -> Auth
     mechanism = security.sasl_mechanism
     assert mechanism is not None, "a rule of config says so"
     match mechanism:
-        case "AWS_MSK_IAM":
-            login = _msk_iam_login(security, hosts)
+        case "AWS_MSK_IAM" | "OAUTHBEARER":
+            login = _token_login(security, hosts)
         case "GSSAPI":
             login = _kerberos_of(security).login
-        case "OAUTHBEARER":
-            login = _token_login(security)
         case _:
             login = _password_login(security)
 
@@ -81,10 +78,10 @@ def _password_login(security: SecurityConfig) -> Callable[[str], Login]:
     return lambda host: login
 
 
-def _token_login(security: SecurityConfig) -> Callable[[str], Login]:
+def _token_login(security: SecurityConfig, hosts: tuple[str, ...]) -> Callable[[str], Login]:
     from kafka_sink.kafka.auth.oauth import subject_of
 
-    tokens = _tokens_of(security)
+    signer, tokens = _tokens_of(security, hosts)
     extensions = tuple(
         (name.removeprefix(EXTENSION), value)
         for name, value in security.jaas_options.items()
@@ -93,19 +90,9 @@ def _token_login(security: SecurityConfig) -> Callable[[str], Login]:
 
     def login(host: str) -> TokenLogin:
         token = tokens.current()
+        if signer is not None:
+            return TokenLogin(signer.described, token, if_refused=signer.if_refused)
         return TokenLogin(security.credential("clientId") or subject_of(token) or "of the token", token, extensions)
-
-    return login
-
-
-def _msk_iam_login(security: SecurityConfig, hosts: tuple[str, ...]) -> Callable[[str], Login]:
-    from kafka_sink.kafka.auth.msk_iam import IF_REFUSED
-
-    signer, tokens = _signer_of(security, hosts)
-
-    def login(host: str) -> TokenLogin:
-        token = tokens.current()
-        return TokenLogin(signer.described, token, if_refused=IF_REFUSED)
 
     return login
 
@@ -114,22 +101,26 @@ def _msk_iam_login(security: SecurityConfig, hosts: tuple[str, ...]) -> Callable
 
 # Each registration of a token callable has tokens of its own. Beyond these, the oldest are fetched again.
 MAX_KEPT_TOKENS = 100
-_kept: dict[SecurityConfig, Tokens] = {}
+_kept: dict[tuple[SecurityConfig, tuple[str, ...]], tuple[MskIamSigner | None, Tokens]] = {}
 _kept_kerberos: dict[KerberosIdentity, Kerberos] = {}
-_kept_signers: dict[tuple[SecurityConfig, tuple[str, ...]], tuple[MskIamSigner, Tokens]] = {}
 _kept_lock = threading.Lock()
 
 
-def _tokens_of(security: SecurityConfig) -> Tokens:
-    """Return the tokens that all connections with these credentials share."""
+def _tokens_of(security: SecurityConfig, hosts: tuple[str, ...] = ()) -> tuple[MskIamSigner | None, Tokens]:
+    """Return the tokens that all connections with these credentials share, with AWS_MSK_IAM those to one cluster. With
+    the signer of the tokens, if this process signs them."""
     from kafka_sink.kafka.auth.oauth import Tokens
 
+    is_signed = security.sasl_mechanism == "AWS_MSK_IAM"
+    key = security, hosts if is_signed else ()
     with _kept_lock:
-        if security not in _kept:
-            _kept[security] = Tokens(_fetch(security), clock_s=time.monotonic)
+        if key not in _kept:
+            signer = msk_iam_signer(security, hosts) if is_signed else None
+            fetch = _fetch(security) if signer is None else signer.fetch
+            _kept[key] = signer, Tokens(fetch, clock_s=time.monotonic)
             if len(_kept) > MAX_KEPT_TOKENS:
                 del _kept[next(iter(_kept))]
-        return _kept[security]
+        return _kept[key]
 
 
 def _kerberos_of(security: SecurityConfig) -> Kerberos:
@@ -143,17 +134,6 @@ def _kerberos_of(security: SecurityConfig) -> Kerberos:
     )
     with _kept_lock:
         return _kept_kerberos.setdefault(identity, Kerberos(identity))
-
-
-def _signer_of(security: SecurityConfig, hosts: tuple[str, ...]) -> tuple[MskIamSigner, Tokens]:
-    """Return the signer for a cluster, and the tokens that all connections to it share."""
-    from kafka_sink.kafka.auth.oauth import Tokens
-
-    with _kept_lock:
-        if (security, hosts) not in _kept_signers:
-            signer = msk_iam_signer(security, hosts)
-            _kept_signers[security, hosts] = signer, Tokens(signer.fetch, clock_s=time.monotonic)
-        return _kept_signers[security, hosts]
 
 
 def msk_iam_signer(security: SecurityConfig, hosts: tuple[str, ...]) -> MskIamSigner:
@@ -195,15 +175,18 @@ def _endpoint_contexts(security: SecurityConfig) -> Contexts | None:
     url = security.sasl_oauthbearer_token_endpoint_url or ""
     if not url.lower().startswith("https:"):
         return None
-    from kafka_sink.kafka.net.tls import Contexts, TlsSettings
+    from kafka_sink.kafka.net.tls import Contexts
 
-    return Contexts(
-        TlsSettings(
-            truststore_location=security.ssl_truststore_location,
-            truststore_password=_revealed(security.ssl_truststore_password) or None,
-            truststore_certificates=security.ssl_truststore_certificates,
-        ),
-        and_system=True,
+    return Contexts(_trust(security), and_system=True)
+
+
+def _trust(security: SecurityConfig) -> TlsSettings:
+    from kafka_sink.kafka.net.tls import TlsSettings
+
+    return TlsSettings(
+        truststore_location=security.ssl_truststore_location,
+        truststore_password=_revealed(security.ssl_truststore_password) or None,
+        truststore_certificates=security.ssl_truststore_certificates,
     )
 
 

@@ -33,10 +33,10 @@ from kafka_sink.options.bounds import (
     BeforeNow,
     Bound,
     LastOffsets,
+    iso_text,
     option_of,
     text_of,
 )
-from kafka_sink.options.instants import iso_text
 from kafka_sink.options.kinds import INT64_MAX
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.reading.continuity import Losses

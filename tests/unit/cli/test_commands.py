@@ -17,10 +17,9 @@ from effort import each
 from kafka_sink.__main__ import COMMANDS, main
 from kafka_sink.cli import check, checkpoint, warm
 from kafka_sink.cli.check import main as check_main
-from kafka_sink.cli.checkpoint import Checkpoint, SourceOffsets
+from kafka_sink.cli.checkpoint import Checkpoint, Log, PartitionProgress, SourceOffsets, TopicProgress, topic_progress
 from kafka_sink.cli.explain import ERRORS, example
 from kafka_sink.cli.explain import main as explain_main
-from kafka_sink.cli.sources import Log, PartitionProgress, TopicProgress, topic_progress
 from kafka_sink.command_line import assignment, preset, run_to_the_end
 from kafka_sink.commit.markers import Decision, Ids
 from kafka_sink.doctor import interpreter

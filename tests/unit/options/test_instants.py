@@ -16,12 +16,15 @@ from kafka_sink.options.bounds import (
     AtTime,
     BeforeNow,
     LastOffsets,
+    before_now_ms,
     is_reversed,
+    iso_instant,
+    iso_text,
+    milliseconds,
     moves,
     resolved,
     text_of,
 )
-from kafka_sink.options.instants import before_now_ms, iso_instant, iso_text, milliseconds
 from kafka_sink.options.kinds import INT64_MAX, Problem
 
 UTC = datetime.UTC

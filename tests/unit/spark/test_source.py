@@ -270,7 +270,7 @@ def test_a_process_keeps_tokens_of_so_many_registrations(monkeypatch: pytest.Mon
     monkeypatch.setattr(security, "MAX_KEPT_TOKENS", 3)
     configs = [config_of(pickled(lambda: ("t", 60.0))).security for _ in range(5)]
     kept = [security._tokens_of(each) for each in configs]
-    assert list(security._kept) == configs[2:]
+    assert [config for config, _ in security._kept] == configs[2:]
     assert security._tokens_of(configs[4]) is kept[4]
 
 
@@ -288,7 +288,7 @@ def test_two_tenants_in_one_worker_have_two_tokens(spark: SparkSession) -> None:
 
             # Else Spark does not use the worker again.
             list(rows)
-            return [(os.getpid(), _tokens_of(producer.security).current())]
+            return [(os.getpid(), _tokens_of(producer.security)[1].current())]
 
         return in_task
 
