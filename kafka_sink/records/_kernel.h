@@ -93,4 +93,11 @@ PyObject *kernel_scan_batches(PyObject *module, PyObject *args);
 PyObject *kernel_measure_records(PyObject *module, PyObject *args);
 PyObject *kernel_fill_columns(PyObject *module, PyObject *args);
 
+
+/* --- records of Avro to Arrow columns (_avro.c) ------------------------------------------------------------------- */
+
+extern const char decode_avro_doc[];
+
+PyObject *kernel_decode_avro(PyObject *module, PyObject *args);
+
 #endif

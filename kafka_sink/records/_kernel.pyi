@@ -102,3 +102,12 @@ def fill_columns(
     columns: OutColumns,
     /,
 ) -> None: ...
+def decode_avro(
+    program: npt.NDArray[np.int64],
+    column_count: int,
+    data: Column,
+    rows: npt.NDArray[np.int64],
+    starts: npt.NDArray[np.int64],
+    is_read: npt.NDArray[np.uint8],
+    /,
+) -> list[tuple[bytes, bytes, bytes, int]]: ...

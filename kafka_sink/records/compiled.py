@@ -21,7 +21,7 @@ from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.row_hashes import KEYS, partition_numbers, timestamp_numbers
 
 if TYPE_CHECKING:
-    from kafka_sink.records.kernel import OpenBatches
+    from kafka_sink.records.kernel import AvroColumns, OpenBatches
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -68,6 +68,18 @@ def sum_row_hashes(columns: RecordColumns) -> tuple[int, int]:
         sums.view(np.int64),
     )
     return int(sums[0]), int(sums[1])
+
+
+def decode_avro(
+    program: Int64s, column_count: int, data: pa.Array, rows: Int64s, starts: Int64s
+) -> tuple[AvroColumns, npt.NDArray[np.bool_]]:
+    """Return the columns of those records of `rows` (int64[n]) that could be read, and bool[n]: which were.
+
+    `program`: see registry/avro_program.py. `starts`: int64[n], where the payload of each begins.
+    """
+    is_read = np.empty(len(rows), np.uint8)
+    columns = _kernel.decode_avro(program, column_count, _column(data), rows, starts, is_read)
+    return columns, is_read.view(np.bool_)
 
 
 class CompiledEncoder:

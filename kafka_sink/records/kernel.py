@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 UInt8s = npt.NDArray[np.uint8]
+# Of each column: the validity's bits, numbers or offsets, the bytes of texts, and how many values.
+AvroColumns = list[tuple[bytes, bytes, bytes, int]]
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     # The parameters of the functions of these names in fallback/decoder.py.
     ScanBatches = Callable[[Buffer, Int64s, int, int, bool, Int64s], int]
     MeasureRecords = Callable[[tuple[Buffer, ...], Int64s, int, int, int, int, bool, Int64s], None]
+    # The program, its columns, the records' column, the rows of it, and where each payload begins.
+    DecodeAvro = Callable[[Int64s, int, pa.Array, Int64s, Int64s], tuple[AvroColumns, npt.NDArray[np.bool_]]]
     FillColumns = Callable[[tuple[Buffer, ...], Int64s, int, int, int, int, ColumnBuffers], None]
 
 
@@ -110,6 +114,8 @@ class Kernel:
     scan_batches: ScanBatches
     measure_records: MeasureRecords
     fill_columns: FillColumns
+    # None: only Python decodes Avro.
+    decode_avro: DecodeAvro | None = None
     loss: Loss | None = None
 
 
@@ -154,6 +160,7 @@ def compiled_kernel() -> Kernel:
         compiled.scan_batches if compiled.SUMS_RECORDS else fallback().scan_batches,
         compiled.measure_records,
         compiled.fill_columns,
+        compiled.decode_avro,
     )
 
 

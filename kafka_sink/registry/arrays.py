@@ -92,7 +92,7 @@ def struct(data_type: pa.DataType, fields: Sequence[tuple[Take, Make]]) -> Make:
 def items(data_type: pa.DataType, item: Make) -> Make:
     """Make lists. Each value is a sequence."""
 
-    width_bytes = _width_bytes(data_type.value_type)
+    width_bytes = width_bytes_of(data_type.value_type)
 
     def made(values: list[Any]) -> pa.Array:
         _check_size(values, width_bytes)
@@ -105,24 +105,24 @@ def items(data_type: pa.DataType, item: Make) -> Make:
 def entries(data_type: pa.DataType, key: Make, value: Make) -> Make:
     """Make maps. Each value is a dict."""
 
-    width_bytes = _width_bytes(data_type.item_type)
+    width_bytes = width_bytes_of(data_type.item_type)
 
     def made(values: list[Any]) -> pa.Array:
         _check_size(values, width_bytes)
         keys = key([one for each in values for one in each])
         held = value([each[one] for each in values for one in each])
-        pairs = pa.Array.from_buffers(_pairs(data_type), len(keys), [None], children=[keys, held])
-        return pa.Array.from_buffers(data_type, len(values), [None, _offsets(values)], children=[pairs])
+        both = pa.Array.from_buffers(pairs(data_type), len(keys), [None], children=[keys, held])
+        return pa.Array.from_buffers(data_type, len(values), [None, _offsets(values)], children=[both])
 
     return made
 
 
-def _width_bytes(data_type: pa.DataType) -> int:
+def width_bytes_of(data_type: pa.DataType) -> int:
     """Return what a null of a struct takes, without validity; 0 for other types, which take little."""
     if not pa.types.is_struct(data_type):
         return 0
     types = [data_type.field(i).type for i in range(data_type.num_fields)]
-    return sum(_width_bytes(one) or _LEAF_BYTES for one in types)
+    return sum(width_bytes_of(one) or _LEAF_BYTES for one in types)
 
 
 def _check_size(values: list[Any], width_bytes: int) -> None:
@@ -130,7 +130,7 @@ def _check_size(values: list[Any], width_bytes: int) -> None:
         raise BadRecord(f"the structs in its arrays or maps take more than {MOST_STRUCTS_BYTES} bytes")
 
 
-def _pairs(data_type: pa.DataType) -> pa.DataType:
+def pairs(data_type: pa.DataType) -> pa.DataType:
     return pa.struct([data_type.key_field, data_type.item_field])
 
 
@@ -217,7 +217,7 @@ def chosen(data_type: pa.DataType, makes: dict[str, Make]) -> Make:
     return made
 
 
-def placed(array: pa.Array, rows: Sequence[int], length: int) -> pa.Array:
+def placed(array: pa.Array, rows: Sequence[int] | np.ndarray[Any, Any], length: int) -> pa.Array:
     """Return an array of `length`: element i of `array` at row rows[i], null elsewhere."""
     places = np.full(length, -1, np.int64)
     places[np.asarray(rows, np.int64)] = np.arange(len(rows))

@@ -55,7 +55,9 @@ class Mismatch(Exception):
 
 
 @dataclass(slots=True)
-class _Resolver:
+class Resolver:
+    """Makes what resolves values of the writer's types, without unions' names, to arrays of the reader's."""
+
     writer: Schema
     reader: Schema
     defaults: A.Constants = field(default_factory=A.Constants)
@@ -64,14 +66,14 @@ class _Resolver:
         """Return what makes arrays of the reader's type. Raises Mismatch."""
         branches = branches_of(schema)
         if branches is None:
-            return self._one(schema, node)
+            return self.one(schema, node)
         others = {f"b{i}": one for i, one in enumerate(branches) if self.writer.found(one)[0] != "null"}
         has_null = len(others) < len(branches)
         makes: dict[str, Make] = {}
         failed: list[str] = []
         for branch, one in others.items():
             try:
-                makes[branch] = self._one(one, node)
+                makes[branch] = self.one(one, node)
             except Mismatch as mismatch:
                 failed.append(str(mismatch))
                 makes[branch] = A.refused(node.arrow, str(mismatch))
@@ -82,7 +84,7 @@ class _Resolver:
             return make
         return A.nullable(make, node.arrow) if node.has_null else A.not_null(make, node.path)
 
-    def _one(self, schema: Any, node: Node) -> Make:
+    def one(self, schema: Any, node: Node) -> Make:
         kind, about = self.writer.found(schema)
         if kind == "null":
             if not node.has_null:
@@ -127,15 +129,15 @@ class _Resolver:
             if name is not None:
                 fields.append((_taken(name), self.resolved(written[name], child)))
             elif "default" in one:
-                fields.append((_same, self._default(one, child)))
+                fields.append((_same, self.default(one, child)))
             else:
                 raise Mismatch(f"{child.path}: the writer has no such field, and the reader no default")
         return A.struct(node.arrow, fields)
 
-    def _default(self, one: Mapping[str, Any], node: Node) -> Make:
+    def default(self, one: Mapping[str, Any], node: Node) -> Make:
         """Return what makes the default of a field."""
         raw = _Defaults(self.reader).raw(one["default"], one["type"])
-        make = self.defaults.make(_Resolver(self.reader, self.reader).resolved(one["type"], node)([raw]))
+        make = self.defaults.make(Resolver(self.reader, self.reader).resolved(one["type"], node)([raw]))
         if self.defaults.size_bytes > MAX_DEFAULT_BYTES:
             raise Mismatch(f"the defaults for fields that the writer has not take more than {MAX_DEFAULT_BYTES} bytes")
         return make
@@ -179,7 +181,7 @@ class _Resolver:
 
         for number in sorted(range(len(node.branches)), key=lambda i: order(node.branches[i])):
             try:
-                return number, self._one(schema, node.branches[number])
+                return number, self.one(schema, node.branches[number])
             except Mismatch:
                 continue
         raise Mismatch(f"{node.path}: the writer's {about.get('name', kind)} is none of the reader's branches")
@@ -203,8 +205,8 @@ def _primitive(kind: str, about: Mapping[str, Any], node: Node) -> Make:
     has one of the same family, its unit or scale is converted."""
     written = logical_of(kind, about)
     logical = node.logical
-    family, unit = _family(logical)
-    if logical is not None and written is not None and _family(written)[0] != family:
+    family, unit = family_of(logical)
+    if logical is not None and written is not None and family_of(written)[0] != family:
         raise Mismatch(f"{node.path}: the writer has {written} there, and the reader {logical}")
     match logical:
         case "decimal" if kind != "string":
@@ -217,7 +219,7 @@ def _primitive(kind: str, about: Mapping[str, Any], node: Node) -> Make:
         case "duration":
             return _durations(node.arrow)
         case _ if unit is not None:
-            of_writer = _family(written)[1] or unit
+            of_writer = family_of(written)[1] or unit
             # Spark's timestamps are in microseconds, whatever the unit in the schema.
             to = unit if node.arrow == pa.int64() or node.arrow == pa.int32() else UNITS["micros"]
             return A.scaled(node.arrow, max(1, to // of_writer), max(1, of_writer // to))
@@ -249,7 +251,7 @@ def _encoded(node: Node) -> Make:
     return lambda values: pa.array([value.encode("utf-8") for value in values], pa.binary())
 
 
-def _family(logical: str | None) -> tuple[str | None, int | None]:
+def family_of(logical: str | None) -> tuple[str | None, int | None]:
     """Return the logical type without its unit, and the units of a second."""
     family, _, unit = (logical or "").rpartition("-")
     return (family, UNITS[unit]) if unit in UNITS else (logical, None)
@@ -346,9 +348,12 @@ class Reader:
 
     def writer(self, written: Written) -> Writer:
         """Return what decodes records of this writer's schema. Raises BadRecord if the reader cannot read it."""
+        from kafka_sink.registry.avro_program import program_of
+
         try:
             schema, raw, types = _raw(written)
-            make = _Resolver(schema, self.schema).resolved(schema.whole, self.node)
+            make = Resolver(schema, self.schema).resolved(schema.whole, self.node)
+            program = program_of(Resolver(schema, self.schema), schema.whole, self.node)
         except Mismatch as mismatch:
             raise BadRecord(f"the writer's schema is not compatible with the reader's: {mismatch}") from None
         except SchemaUnreadable as error:
@@ -366,7 +371,7 @@ class Reader:
                 raise BadRecord(f"{len(data) - stream.tell()} bytes are left behind its end")
             return only(value)
 
-        return Writer(parsed, make, types=types)
+        return Writer(parsed, make, types=types, program=program)
 
 
 @read_as(FORM)

@@ -19,7 +19,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kafka_sink.errors import RecordUndecodable, SchemaIdsUnknown, SchemaUnreadable
 from kafka_sink.errors.quoting import quoted
@@ -49,6 +52,9 @@ MOST_INDEXES = 100
 
 # The id or the GUID of a writer's schema, and for Protobuf the path to the message.
 Head = tuple[int | str, tuple[int, ...]]
+Int64s = npt.NDArray[np.int64]
+# Rows, and the place where the payload of each begins.
+Members = tuple[Int64s, Int64s]
 ANY: Head = (0, ())
 
 
@@ -56,12 +62,19 @@ ANY: Head = (0, ())
 class Writer:
     """How records of a writer's schema are decoded. `parse`: makes a value of a record and the place where its payload
     begins. `make`: makes an array of the reader's type. `message`: the path to the only message that is read. `types`:
-    how many types of the writer's schema it keeps, with named types in each place."""
+    how many types of the writer's schema it keeps, with named types in each place. `program`: the same, much faster, of
+    the records that it takes; `parse` and `make` get the others."""
 
     parse: Callable[[bytes, int], Any]
     make: Make
     message: tuple[int, ...] = ()
     types: int = 0
+    program: Program | None = None
+
+
+class Program(Protocol):
+    def decoded(self, data: pa.Array, rows: Int64s, starts: Int64s) -> Iterator[tuple[pa.Array, npt.NDArray[np.bool_]]]:
+        """Yield arrays of the records that were read, and which of the next rows these were."""
 
 
 class Reader(Protocol):
@@ -117,7 +130,9 @@ def decoded(reading: Reading, batch: Batch) -> pa.Array:
     _KEPT.move_to_end(reading.key)
     array, reasons = decoder.decoded(batch)
     if reading.null_if_bad:
-        texts = pa.array([reasons.get(row) for row in range(len(array))], pa.string())
+        texts = pa.nulls(len(array), pa.string())
+        if reasons:
+            texts = pa.array([reasons.get(row) for row in range(len(array))], pa.string())
         both = pa.struct([pa.field("value", array.type), pa.field("reason", pa.string())])
         return pa.Array.from_buffers(both, len(array), [None], children=[array, texts])
     if reasons:
@@ -137,34 +152,37 @@ class Decoder:
 
     def decoded(self, batch: Batch) -> tuple[pa.Array, dict[int, str]]:
         """Return the records, and for those that could not be decoded the reason by row."""
-        data, headers = _python(batch.data), _python(batch.headers)
+        data = batch.data
         reasons: dict[int, str] = {}
         arrays: list[pa.Array] = []
-        order: list[int] = []
-        for head, members in self._by_head(data, headers, reasons).items():
+        order: list[Int64s] = []
+        for head, (rows, starts) in self._by_head(data, batch.headers, reasons).items():
             of_schema, message = head
             writer = self.writers.get(of_schema)
             if not isinstance(writer, str) and message != writer.message:
                 writer = f"its message is another one than that of the reader (schema {_shown(of_schema)})"
             if isinstance(writer, str):
-                reasons.update((row, writer) for row, _ in members)
+                reasons.update((row, writer) for row in rows.tolist())
                 continue
-            for chunk in _chunks(data, members):
-                rows, values = _parsed(writer, data, chunk, reasons)
-                for array, its_rows in _made(writer.make, values, rows, reasons):
-                    arrays.append(array)
-                    order.extend(its_rows)
+            for array, its_rows in _decoded(writer, data, rows, starts, reasons):
+                arrays.append(array)
+                order.append(its_rows)
         if not arrays:
             return pa.nulls(len(data), self.arrow), reasons
         whole = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
-        return (whole if order == list(range(len(data))) else placed(whole, order, len(data))), reasons
+        places = np.concatenate(order)
+        in_order = len(places) == len(data) and bool((places[1:] > places[:-1]).all())
+        return (whole if in_order else placed(whole, places, len(data))), reasons
 
-    def _by_head(
-        self, data: list[bytes | None], headers: list[bytes | None], reasons: dict[int, str]
-    ) -> dict[Head, list[tuple[int, int]]]:
+    def _by_head(self, data: pa.Array, headers: pa.Array, reasons: dict[int, str]) -> dict[Head, Members]:
         """Return the rows of each writer, with the place where the payload begins. A null row is in none."""
-        found: dict[Head, list[tuple[int, int]]] = {}
-        for row, (record, header) in enumerate(zip(data, headers, strict=True)):
+        found: dict[Head, list[Members]] = {}
+        rest = np.arange(len(data))
+        if self.reader.needs_writers and not self.reader.has_indexes:
+            rest, of_ids = by_id(data, headers)
+            found = {(of_id, ()): [members] for of_id, members in of_ids.items()}
+        others: dict[Head, list[tuple[int, int]]] = {}
+        for row, record, header in zip(rest.tolist(), _python(data, rest), _python(headers, rest), strict=True):
             if record is None:
                 continue
             try:
@@ -172,39 +190,95 @@ class Decoder:
             except BadRecord as bad:
                 reasons[row] = str(bad)
                 continue
-            found.setdefault(head if self.reader.needs_writers else ANY, []).append((row, end if header is None else 0))
-        return found
+            start = end if header is None else 0
+            others.setdefault(head if self.reader.needs_writers else ANY, []).append((row, start))
+        for head, members in others.items():
+            rows, starts = np.array(members, np.int64).T.copy()
+            found.setdefault(head, []).append((rows, starts))
+        return {head: parts[0] if len(parts) == 1 else _joined(parts) for head, parts in found.items()}
 
 
-def _python(array: pa.Array) -> list[bytes | None]:
+def by_id(data: pa.Array, headers: pa.Array) -> tuple[Int64s, dict[int, Members]]:
+    """Return all rows but those with an id in their first bytes, and these by their id."""
+    _, offsets, payload = data.buffers()
+    count, width = len(data), 8 if pa.types.is_large_binary(data.type) else 4
+    if not count or offsets is None or payload is None:
+        return np.arange(count), {}
+    ends = np.frombuffer(offsets, f"<i{width}", count + 1, data.offset * width).astype(np.int64)
+    is_framed = np.diff(ends) > ID_BYTES
+    if data.null_count:
+        is_framed &= data.is_valid().to_numpy(zero_copy_only=False)
+    if headers.null_count < count:
+        is_framed &= headers.is_null().to_numpy(zero_copy_only=False)
+    at = np.frombuffer(payload, np.uint8)
+    rows = np.flatnonzero(is_framed)
+    is_framed[rows] = at[ends[rows]] == MAGIC
+    rows = np.flatnonzero(is_framed)
+    ids = np.zeros(len(rows), np.int64)
+    for place in range(1, 1 + ID_BYTES):
+        ids = ids << 8 | at[ends[rows] + place]
+    order = np.argsort(ids, kind="stable")
+    cuts = np.flatnonzero(np.diff(ids[order])) + 1
+    found = {int(ids[each[0]]): rows[each] for each in np.split(order, cuts) if len(each)}
+    starts = {of_id: np.full(len(its), 1 + ID_BYTES, np.int64) for of_id, its in found.items()}
+    return np.flatnonzero(~is_framed), {of_id: (its, starts[of_id]) for of_id, its in found.items()}
+
+
+def _joined(parts: list[Members]) -> Members:
+    return np.concatenate([rows for rows, _ in parts]), np.concatenate([starts for _, starts in parts])
+
+
+def _decoded(
+    writer: Writer, data: pa.Array, rows: Int64s, starts: Int64s, reasons: dict[int, str]
+) -> Iterator[tuple[pa.Array, Int64s]]:
+    """Yield arrays of the writer's records, and their rows."""
+    if writer.program is not None:
+        done, is_read = 0, np.zeros(len(rows), bool)
+        for array, are_read in writer.program.decoded(data, rows, starts):
+            is_read[done : done + len(are_read)] = are_read
+            if len(array):
+                yield array, rows[done : done + len(are_read)][are_read]
+            done += len(are_read)
+        rows, starts = rows[~is_read], starts[~is_read]
+    for first, end in _chunks(data, rows):
+        of_chunk = rows[first:end]
+        parsed, values = _parsed(writer, _python(data, of_chunk), of_chunk, starts[first:end], reasons)
+        for array, its_rows in _made(writer.make, values, parsed, reasons):
+            yield array, np.array(its_rows, np.int64)
+
+
+def _python(array: pa.Array, rows: Int64s) -> list[bytes | None]:
+    """Return the values of some rows."""
+    if len(rows) < len(array):
+        array = array.take(pa.array(rows))
     values: list[bytes | None] = array.to_numpy(zero_copy_only=False).tolist()
     return values
 
 
-def _chunks(data: list[bytes | None], members: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    """Yield the rows in parts of CHUNK_BYTES, or of one larger record."""
-    chunk: list[tuple[int, int]] = []
-    size_bytes = 0
-    for row, start in members:
-        size_bytes += len(data[row] or b"")
-        if size_bytes > CHUNK_BYTES and chunk:
-            yield chunk
-            chunk, size_bytes = [], len(data[row] or b"")
-        chunk.append((row, start))
-    yield chunk
+def _chunks(data: pa.Array, rows: Int64s) -> Iterator[tuple[int, int]]:
+    """Yield the first place and the end of parts of `rows`, of CHUNK_BYTES, or of one larger record."""
+    sizes_bytes = pc.binary_length(data.take(pa.array(rows))).to_pylist()
+    first, size_bytes = 0, 0
+    for place, one in enumerate(sizes_bytes):
+        size_bytes += one
+        if size_bytes > CHUNK_BYTES and place > first:
+            yield first, place
+            first, size_bytes = place, one
+    if first < len(rows):
+        yield first, len(rows)
 
 
 def _parsed(
-    writer: Writer, data: list[bytes | None], chunk: list[tuple[int, int]], reasons: dict[int, str]
+    writer: Writer, data: list[bytes | None], rows: Int64s, starts: Int64s, reasons: dict[int, str]
 ) -> tuple[list[int], list[Any]]:
-    rows, values = [], []
-    for row, start in chunk:
+    parsed, values = [], []
+    for record, row, start in zip(data, rows.tolist(), starts.tolist(), strict=True):
         try:
-            values.append(writer.parse(data[row] or b"", start))
-            rows.append(row)
+            values.append(writer.parse(record or b"", start))
+            parsed.append(row)
         except Exception as error:
             reasons[row] = _reason(error)
-    return rows, values
+    return parsed, values
 
 
 def _made(

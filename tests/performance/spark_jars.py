@@ -1,4 +1,5 @@
-"""The jars of Spark's own Kafka sink, fetched once by the Ivy that PySpark ships and kept beside the broker's.
+"""The jars of Spark's own Kafka sink and of its Avro, fetched once by the Ivy that PySpark ships and kept beside the
+broker's.
 
 Asked for by name and not with what they depend on: that would be Spark itself once more, which PySpark has. The token
 provider's version is the newest that has been published on its own; the sink only asks it whether delegation tokens are
@@ -25,6 +26,7 @@ class Module(NamedTuple):
 
 MODULES = (
     Module("org.apache.spark", "spark-sql-kafka-0-10_2.13", SINK_VERSION),
+    Module("org.apache.spark", "spark-avro_2.13", SINK_VERSION),
     Module("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
     Module("org.apache.kafka", "kafka-clients", "3.9.2"),
     Module("org.apache.commons", "commons-pool2", "2.13.1"),
