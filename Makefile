@@ -135,7 +135,8 @@ sanitize: $(DEPS)  ## run the kernel's tests under AddressSanitizer and Undefine
 		$(CURDIR)/$(BIN)/pytest --capture=sys --hypothesis-profile=sanitize tests/unit/records/test_kernel.py \
 		tests/unit/records/test_fingerprint.py tests/unit/records/test_record_batch.py \
 		tests/unit/records/test_decoder.py tests/unit/records/test_decoder_kernel.py \
-		tests/unit/records/test_avro_kernel.py tests/unit/registry/test_avro_program.py $(ARGS)
+		tests/unit/records/test_avro_kernel.py tests/unit/registry/test_avro_program.py \
+		tests/unit/registry/test_avro_encoding.py $(ARGS)
 
 # Hostile bytes for every decoder. `make sanitize` tests hostile offsets and lengths for the kernel.
 .PHONY: fuzz

@@ -7,37 +7,13 @@
  * Memory grows with the values that were read, never by a length that the bytes claim.
  */
 
-#include "_columns.h"
-#include "_kernel.h"
+#include "_avro.h"
 
-#include <stdlib.h>
-#include <string.h>
+/* What ops have in `a` and `b`. INT64, INT32: factor and divisor. ENUM: symbols. FIXED: a size. DECIMAL: digits.
+ * FIXED_DECIMAL: digits and a size. UNION: `a` is 1 if null may be stored. */
 
-enum Kind {
-    NOTHING, BOOLEAN, INT64, INT32, INT_TO_FLOAT, INT_TO_DOUBLE, ENUM, FLOAT, FLOAT_TO_DOUBLE, DOUBLE,
-    BYTES, TEXT, FIXED, DECIMAL, FIXED_DECIMAL, UNION, RECORD, ARRAY, MAP, KINDS
-};
-
-/* `a` and `b`: INT64, INT32: factor and divisor; ENUM: symbols; FIXED: a size; DECIMAL: digits; FIXED_DECIMAL: digits and
- * a size; UNION: `a` is 1 if null may be stored. `children`: how many follow. `end`: the op behind all of them. */
-typedef struct {
-    int64_t kind, column, nullable, a, b, children, end;
-} Op;
-
-#define NUMBERS_OF_OP 7
-#define MAX_DEPTH 64
-#define MAX_COLUMNS 100000
-#define MAX_DIGITS 38
 /* Keys of a map are compared with each other up to this many. */
 #define MAX_ENTRIES 32
-
-/* NO_ROW: a row outside of its column. */
-typedef enum { DONE, REFUSED, NO_MEMORY, NO_ROW } Result;
-
-typedef struct {
-    uint8_t *data;
-    int64_t size, capacity;
-} Growing;
 
 /* `values`: numbers, bits, or the int32 offsets of texts and lists. `bytes`: of texts. `valid`: bits, if `nullable`. */
 typedef struct {
@@ -57,32 +33,6 @@ typedef struct {
 
 
 /* --- columns ----------------------------------------------------------------------------------------------------- */
-
-static Result grow(Growing *growing, int64_t more)
-{
-    int64_t capacity = 2 * growing->capacity;
-    if (capacity < growing->size + more)
-        capacity = growing->size + more;
-    if (capacity < 64)
-        capacity = 64;
-    uint8_t *data = realloc(growing->data, (size_t)capacity);
-    if (data == NULL)
-        return NO_MEMORY;
-    growing->data = data;
-    growing->capacity = capacity;
-    return DONE;
-}
-
-static inline Result put_bytes(Growing *growing, const void *data, int64_t size)
-{
-    if (size == 0)
-        return DONE;
-    if (growing->capacity - growing->size < size && grow(growing, size) != DONE)
-        return NO_MEMORY;
-    memcpy(growing->data + growing->size, data, (size_t)size);
-    growing->size += size;
-    return DONE;
-}
 
 /* Sets bit `index`, the one behind the last. */
 static inline Result put_bit(Growing *bits, int64_t index, int bit)
@@ -283,48 +233,6 @@ static inline Result boolean(State *state, Output *column)
     return result ? result : counted(column, 1);
 }
 
-/* The bytes of a character that is not ASCII (Unicode 16, table 3-7), 0 if it is none. */
-static int64_t character(const uint8_t *at, int64_t left)
-{
-    uint8_t first = at[0], low = 0x80, high = 0xBF;
-    int64_t size = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-    if (first < 0xC2 || first > 0xF4 || left < size)
-        return 0;
-    if (first == 0xE0)
-        low = 0xA0;
-    else if (first == 0xED)
-        high = 0x9F;
-    else if (first == 0xF0)
-        low = 0x90;
-    else if (first == 0xF4)
-        high = 0x8F;
-    if (at[1] < low || at[1] > high)
-        return 0;
-    for (int64_t i = 2; i < size; i++)
-        if ((at[i] & 0xC0) != 0x80)
-            return 0;
-    return size;
-}
-
-static int is_utf8(const uint8_t *at, int64_t size)
-{
-    int64_t done = 0;
-    while (done < size) {
-        uint64_t eight;
-        if (size - done >= 8 && (memcpy(&eight, at + done, 8), (eight & 0x8080808080808080u) == 0)) {
-            done += 8;
-        } else if (at[done] < 0x80) {
-            done++;
-        } else {
-            int64_t more = character(at + done, size - done);
-            if (more == 0)
-                return 0;
-            done += more;
-        }
-    }
-    return 1;
-}
-
 /* Reads over bytes, whose length is in front of them or fixed. */
 static inline Result take(State *state, int64_t size, const uint8_t **data)
 {
@@ -499,7 +407,7 @@ static Error check(State *state, int64_t place, int depth, int *stores)
         return NO_PROGRAM;
     const Op *op = &state->ops[place];
     int is_inner = op->kind >= UNION;
-    if (op->kind < 0 || op->kind >= KINDS || op->column >= state->column_count || op->end > state->op_count ||
+    if (op->kind < 0 || op->kind > MAP || op->column >= state->column_count || op->end > state->op_count ||
         op->end <= place || op->children < 0 || (!is_inner && op->children > 0) || !is_sound(op))
         return NO_PROGRAM;
     int64_t next = place + 1, storing = 0;

@@ -892,6 +892,7 @@ static PyObject *kernel_sum_row_hashes(PyObject *Py_UNUSED(module), PyObject *ar
 
 static PyMethodDef METHODS[] = {
     {"decode_avro", kernel_decode_avro, METH_VARARGS, decode_avro_doc},
+    {"encode_avro", kernel_encode_avro, METH_VARARGS, encode_avro_doc},
     {"fill", kernel_fill, METH_VARARGS, fill_doc},
     {"fill_columns", kernel_fill_columns, METH_VARARGS, fill_columns_doc},
     {"measure_records", kernel_measure_records, METH_VARARGS, measure_records_doc},

@@ -94,10 +94,11 @@ PyObject *kernel_measure_records(PyObject *module, PyObject *args);
 PyObject *kernel_fill_columns(PyObject *module, PyObject *args);
 
 
-/* --- records of Avro to Arrow columns (_avro.c) ------------------------------------------------------------------- */
+/* --- records of Avro to Arrow columns (_avro.c), and back (_avro_writer.c) ---------------------------------------- */
 
-extern const char decode_avro_doc[];
+extern const char decode_avro_doc[], encode_avro_doc[];
 
 PyObject *kernel_decode_avro(PyObject *module, PyObject *args);
+PyObject *kernel_encode_avro(PyObject *module, PyObject *args);
 
 #endif

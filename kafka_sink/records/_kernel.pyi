@@ -111,3 +111,6 @@ def decode_avro(
     is_read: npt.NDArray[np.uint8],
     /,
 ) -> list[tuple[bytes, bytes, bytes, int]]: ...
+def encode_avro(
+    program: npt.NDArray[np.int64], columns: tuple[Column, ...], head: Buffer, ends: npt.NDArray[np.int32], /
+) -> bytes | None: ...

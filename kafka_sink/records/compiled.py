@@ -82,6 +82,18 @@ def decode_avro(
     return columns, is_read.view(np.bool_)
 
 
+def encode_avro(
+    program: Int64s, columns: tuple[_kernel.Column, ...], head: bytes, count: int
+) -> tuple[bytes, npt.NDArray[np.int32]] | None:
+    """Return the bytes of `count` rows, and int32[count + 1], where each begins and ends; or None if one is refused.
+
+    `program`: see registry/avro_encoding.py. `head`: the first bytes of each row.
+    """
+    ends = np.empty(count + 1, np.int32)
+    data = _kernel.encode_avro(program, columns, head, ends)
+    return None if data is None else (data, ends)
+
+
 class CompiledEncoder:
     """See kernel.Encoder."""
 

@@ -19,7 +19,7 @@ import os
 import zipimport
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     MeasureRecords = Callable[[tuple[Buffer, ...], Int64s, int, int, int, int, bool, Int64s], None]
     # The program, its columns, the records' column, the rows of it, and where each payload begins.
     DecodeAvro = Callable[[Int64s, int, pa.Array, Int64s, Int64s], tuple[AvroColumns, npt.NDArray[np.bool_]]]
+    # The program, its columns, the first bytes of each row, and the rows: all bytes, and where each row ends.
+    EncodeAvro = Callable[[Int64s, tuple[Any, ...], bytes, int], tuple[bytes, npt.NDArray[np.int32]] | None]
     FillColumns = Callable[[tuple[Buffer, ...], Int64s, int, int, int, int, ColumnBuffers], None]
 
 
@@ -114,8 +116,9 @@ class Kernel:
     scan_batches: ScanBatches
     measure_records: MeasureRecords
     fill_columns: FillColumns
-    # None: only Python decodes Avro.
+    # None: only fastavro decodes and encodes Avro.
     decode_avro: DecodeAvro | None = None
+    encode_avro: EncodeAvro | None = None
     loss: Loss | None = None
 
 
@@ -161,6 +164,7 @@ def compiled_kernel() -> Kernel:
         compiled.measure_records,
         compiled.fill_columns,
         compiled.decode_avro,
+        compiled.encode_avro,
     )
 
 

@@ -137,16 +137,20 @@ def encoded(rows: pa.Array, head: bytes, *, written: tuple[str, ...], plan: V.Va
     `is_raw`: the only field is bytes, which are written without their length. Raises ValueNotInSchema or
     RegistryExtraMissing.
     """
+    from kafka_sink.registry import avro_encoding
+
+    schema, named = _parsed(written)
+    if not is_raw and (fast := avro_encoding.encoded(rows, head, schema, named, plan)) is not None:
+        return fast
     values = V.python_values(rows, plan)
     if is_raw:
         return framed(head, values, lambda data, row: data.write(row[ONLY]))
-    schema = _parsed(written)
     write = extra("fastavro", on_executor=True).schemaless_writer
     return framed(head, values, lambda data, row: write(data, schema, row))
 
 
 @functools.lru_cache(maxsize=16)
-def _parsed(written: tuple[str, ...]) -> Any:
+def _parsed(written: tuple[str, ...]) -> tuple[Any, dict[str, Any]]:
     parse, named = extra("fastavro", on_executor=True).parse_schema, dict[str, Any]()
     schema = [parse(json.loads(text), named_schemas=named) for text in written][-1]
     for record in named.values():
@@ -155,7 +159,7 @@ def _parsed(written: tuple[str, ...]) -> Any:
                 # Text that is not bytes stays: `fitted` refuses a schema if such a default would be written.
                 with contextlib.suppress(ValueError):
                     field["default"] = _default(field["default"], field["type"], named)
-    return schema
+    return schema, named
 
 
 @read_as(FORM)

@@ -27,10 +27,10 @@ from kafka_sink.registry.avro_schemas import Node, branches_of, logical_of
 MAX_DEPTH = 32
 MAX_OPS = 5_000
 
-# The kinds of `_avro.c`, in its order.
+# The kinds of `_avro.h`, in its order.
 KINDS = (
     "nothing", "boolean", "int64", "int32", "int to float", "int to double", "enum", "float", "float to double",
-    "double", "bytes", "text", "fixed", "decimal", "fixed decimal", "union", "record", "array", "map",
+    "double", "bytes", "text", "fixed", "decimal", "fixed decimal", "union", "record", "array", "map", "constant",
 )  # fmt: skip
 # The writer's type and Arrow's -> the kind, where a value is only copied.
 COPIED: Mapping[tuple[str, pa.DataType], str] = {

@@ -110,3 +110,64 @@ def test_it_gives_other_threads_the_interpreter() -> None:
     rows = np.arange(1_000_000) % 2
     column, is_read = column_of([b"\0", b"\2"]), np.empty(len(rows), np.uint8)
     assert_lets_others_run(lambda: _kernel.decode_avro(LONG, 1, column, rows, np.zeros_like(rows), is_read))
+
+
+# --- encoding ---------------------------------------------------------------------------------------------------------
+
+SOME = st.one_of(st.none(), st.binary(max_size=40))
+INPUTS = st.lists(
+    st.tuples(SOME, SOME, SOME, st.sampled_from([0, 1, 4, 8, 16, -1]), st.integers(-1, 4), st.integers(-1, 5)),
+    max_size=5,
+)
+
+
+# Types with others within them first.
+WRITTEN = [RECORD, UNION, ARRAY, RECORD, 0, 1, 2, 3, 7, 9, 10, 11, 12, 13, 14, 19]
+
+
+@st.composite
+def written(draw: st.DrawFn) -> list[list[int]]:
+    """A tree of ops for the encoder, whose numbers are right but for some of them."""
+    ops: list[list[int]] = []
+
+    def add(depth: int, kind: int) -> None:
+        children = draw(st.integers(0, 3)) if kind == RECORD else int(kind in (UNION, ARRAY))
+        op = [kind, draw(st.integers(0, 4)), 0, draw(st.integers(-1, 3)), draw(st.integers(1, 3)), children, 0]
+        ops.append(op)
+        for _ in range(children):
+            add(
+                depth + 1,
+                draw(st.sampled_from([0, 1, 2, 3, 7, 9, 10, 11, 12, 13, 14, 15, 16, 17, 19][: 15 - 4 * depth])),
+            )
+        op[-1] = len(ops)
+
+    add(0, RECORD)
+    for _ in range(draw(st.integers(0, 2))):
+        op = draw(st.sampled_from(ops))
+        op[draw(st.integers(0, 6))] = draw(st.integers(-2, 20) | st.sampled_from([2**31, 2**63 - 1, -(2**63)]))
+    return ops
+
+
+@given(written(), INPUTS, st.integers(0, 6))
+def test_no_program_and_no_columns_lead_the_encoder_out_of_the_buffers(
+    ops: list[list[int]], columns: list[Any], rows: int
+) -> None:
+    numbers = np.array(ops, np.int64).reshape(-1)
+    with contextlib.suppress(ValueError):
+        _kernel.encode_avro(numbers, tuple(columns), b"head", np.zeros(rows + 1, np.int32))
+
+
+def long_column(count: int) -> tuple[Any, ...]:
+    return (None, np.arange(count).tobytes(), None, 8, 0, count), (None, None, None, 0, 0, count)
+
+
+WRITE_LONG = np.array([RECORD, 1, 0, 1, 1, 1, 2, INT64, 0, 0, 1, 1, 0, 2], np.int64)
+
+
+def test_the_encoder_writes_each_row_behind_its_head_and_gives_other_threads_the_interpreter() -> None:
+    ends = np.zeros(4, np.int32)
+    assert _kernel.encode_avro(WRITE_LONG, long_column(3), b"h", ends) == b"h\0h\2h\4" and list(ends) == [0, 2, 4, 6]
+    with pytest.raises(ValueError, match="an end for each row"):
+        _kernel.encode_avro(WRITE_LONG, long_column(3), b"h", np.zeros(3, np.int32))
+    many, out = long_column(1_000_000), np.zeros(1_000_001, np.int32)
+    assert_lets_others_run(lambda: _kernel.encode_avro(WRITE_LONG, many, b"h", out))
