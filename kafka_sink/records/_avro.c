@@ -10,7 +10,8 @@
 #include "_avro.h"
 
 /* What ops have in `a` and `b`. INT64, INT32: factor and divisor. ENUM: symbols. FIXED: a size. DECIMAL: digits.
- * FIXED_DECIMAL: digits and a size. UNION: `a` is 1 if null may be stored. */
+ * FIXED_DECIMAL: digits and a size. UNION: `a` is 1 if null may be stored. ARRAY, MAP: the bytes of an item that is a
+ * struct, and how many bytes such items of a record may take. */
 
 /* Keys of a map are compared with each other up to this many. */
 #define MAX_ENTRIES 32
@@ -25,6 +26,7 @@ typedef struct {
 
 typedef struct {
     const uint8_t *at, *end;
+    int64_t structs_bytes; /* of the record's items */
     const Op *ops;
     int64_t op_count;
     Output *columns;
@@ -171,10 +173,16 @@ static inline Result read_long(State *state, int64_t *number)
     return REFUSED;
 }
 
+/* Whether a number is none that its type has. Python's decoder looks at it only if it is stored. */
+static inline int is_too_wide(const Op *op, int64_t number)
+{
+    return op->flags & OF_32_BITS && number != (int32_t)number;
+}
+
 static inline Result integer(State *state, const Op *op, Output *column)
 {
     int64_t number;
-    if (read_long(state, &number) != DONE)
+    if (read_long(state, &number) != DONE || is_too_wide(op, number))
         return REFUSED;
     if (column == NULL)
         return DONE;
@@ -200,7 +208,7 @@ static inline Result symbol(State *state, const Op *op, Output *column)
 static inline Result rounded(State *state, const Op *op, Output *column)
 {
     int64_t number;
-    if (read_long(state, &number) != DONE)
+    if (read_long(state, &number) != DONE || is_too_wide(op, number))
         return REFUSED;
     double wide = (double)number;
     float narrow = (float)number;
@@ -349,8 +357,9 @@ static Result repeated(State *state, const Op *op, Output *column)
                 if (result != DONE)
                     return result;
             }
-            /* Items without bytes could be any number. */
-            if (state->at == before)
+            /* Items without bytes could be any number, and an item of a byte may be a struct of a thousand nulls. */
+            state->structs_bytes += op->a;
+            if (state->at == before || (op->a > 0 && state->structs_bytes > op->b))
                 return REFUSED;
         }
     }
@@ -393,8 +402,8 @@ static int is_sound(const Op *op)
     case DECIMAL: case FIXED_DECIMAL: return op->a > 0 && op->a <= MAX_DIGITS && op->b >= 0;
     case NOTHING: return op->column < 0;
     case UNION: return op->column < 0 && op->children > 0;
-    case ARRAY: return op->children == 1;
-    case MAP: return op->children == 2;
+    case ARRAY: return op->children == 1 && op->a >= 0 && op->a <= INT32_MAX && op->b >= 0 && op->b <= INT32_MAX;
+    case MAP: return op->children == 2 && op->a >= 0 && op->a <= INT32_MAX && op->b >= 0 && op->b <= INT32_MAX;
     default: return 1;
     }
 }
@@ -434,7 +443,7 @@ static Error check(State *state, int64_t place, int depth, int *stores)
     if (column->kind != NOTHING)
         return NO_PROGRAM;
     column->kind = op->kind;
-    column->nullable = op->nullable != 0;
+    column->nullable = (op->flags & NULLABLE) != 0;
     return NULL;
 }
 
@@ -467,6 +476,7 @@ static Result decode_rows(State *state, const Column *data, const int64_t *rows,
         if (!field_at(data, rows[i], &row) && starts[i] >= 0 && starts[i] <= row.length) {
             state->at = row.data + starts[i];
             state->end = row.data + row.length;
+            state->structs_bytes = 0;
             result = decode(state, state->ops);
         }
         if (result == NO_MEMORY)

@@ -14,10 +14,15 @@ enum {
     BYTES, TEXT, FIXED, DECIMAL, FIXED_DECIMAL, UNION, RECORD, ARRAY, MAP, CONSTANT, KINDS
 };
 
-/* A type of a program, with the types within it behind it. `children`: how many follow. `end`: the op behind all. */
+/* A type of a program, with the types within it behind it. `column`: -1 if there is none. `flags`: see below. `a`, `b`:
+ * depend on the kind. `children`: how many follow. `end`: the op behind all of them. */
 typedef struct {
-    int64_t kind, column, nullable, a, b, children, end;
+    int64_t kind, column, flags, a, b, children, end;
 } Op;
+
+/* The column has nulls. The bytes are an int's, which has 32 bits. */
+#define NULLABLE 1
+#define OF_32_BITS 2
 
 #define NUMBERS_OF_OP 7
 #define MAX_DEPTH 64

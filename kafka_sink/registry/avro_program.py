@@ -19,13 +19,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_sink.records.kernel import KERNEL, AvroColumns, Int64s
-from kafka_sink.registry.arrays import MOST_REPEATED_BYTES, Make, pairs
+from kafka_sink.registry.arrays import MOST_REPEATED_BYTES, MOST_STRUCTS_BYTES, Make, pairs, width_bytes_of
 from kafka_sink.registry.avro_reading import UNITS, Mismatch, Resolver, family_of
 from kafka_sink.registry.avro_schemas import Node, branches_of, logical_of
 
 # The kernel's own bound is 64.
 MAX_DEPTH = 32
 MAX_OPS = 5_000
+# Flags of an op: its column has nulls; it reads an int, which has 32 bits.
+NULLABLE, OF_32_BITS = 1, 2
 
 # The kinds of `_avro.h`, in its order.
 KINDS = (
@@ -136,8 +138,11 @@ class _Compiler:
                 return self._enum(about["symbols"], node, is_nullable)
         return self._primitive(kind, about, node, is_nullable)
 
-    def _op(self, kind: str, children: int, column: int, *, nullable: bool = False, a: int = 1, b: int = 1) -> int:
-        self.ops.append([KINDS.index(kind), column, int(nullable), a, b, children, 0])
+    def _op(
+        self, kind: str, children: int, column: int, *, nullable: bool = False, is_int: bool = False, a: int = 1, b: int = 1
+    ) -> int:
+        flags = NULLABLE * nullable | OF_32_BITS * is_int
+        self.ops.append([KINDS.index(kind), column, flags, a, b, children, 0])
         return len(self.ops) - 1
 
     def _end(self, op: int) -> None:
@@ -187,7 +192,10 @@ class _Compiler:
     def _repeated(self, kind: str, about: Mapping[str, Any], node: Node | None, depth: int, is_nullable: bool) -> Build:
         self.repeats += 1
         column = -1 if node is None else self._column()
-        op = self._op(kind, 1 if kind == "array" else 2, column, nullable=is_nullable)
+        item_type = None if node is None else node.children[0].arrow
+        width_bytes = 0 if item_type is None else width_bytes_of(item_type)
+        children = 1 if kind == "array" else 2
+        op = self._op(kind, children, column, nullable=is_nullable, a=width_bytes, b=MOST_STRUCTS_BYTES)
         key = _nulls(pa.null())
         if kind == "map":
             key_column = -1 if node is None else self._column()
@@ -240,7 +248,7 @@ class _Compiler:
         if copied is None or (logical == "uuid" and kind == "fixed"):
             raise Unsupported
         column = self._column()
-        self._end(self._op(copied, 0, column, nullable=is_nullable, a=a, b=b))
+        self._end(self._op(copied, 0, column, nullable=is_nullable, is_int=kind == "int", a=a, b=b))
         return _texts(data_type, column) if copied in ("bytes", "text", "fixed") else _numbers(data_type, column)
 
 

@@ -162,7 +162,7 @@ def test_any_bytes_of_each_type_are_taken_as_by_pythons_decoder_or_refused(
 @pytest.mark.parametrize(
     ("written", "to", "payload", "expected"),
     [
-        ("long", "long", b"\xff" * 9 + b"\1", -(2**63)), ("int", "long", b"\x80\x80\x80\x80\x10", 2**31),
+        ("long", "long", b"\xff" * 9 + b"\1", -(2**63)), ("int", "long", b"\xfe\xff\xff\xff\x0f", 2**31 - 1),
         ("int", "float", b"\x82\x80\x80\x10", float(2**24)), ("float", "double", struct.pack("<f", 0.5), 0.5),
         ("string", "string", b"\x0c\xf0\x9f\x90\x8d\xc3\xa9", "\U0001f40d\u00e9"), ("string", "bytes", b"\2a", b"a"),
         ("bytes", "string", b"\2a", "a"), (ENUM, ENUM, b"\2", "B"), (FOUR, FOUR, b"abcd", b"abcd"),
@@ -211,6 +211,23 @@ def test_a_default_is_made_once_a_record_within_its_bound(monkeypatch: pytest.Mo
     to["fields"].append(new)
     writer = writer_of(record("long"), to)
     assert by_program(writer, [HEAD + b"\2"] * 10) == [reference(writer, HEAD + b"\2")] * 10
+
+
+def test_structs_in_arrays_have_a_bound_in_each_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = record({"type": "array", "items": ["null", record("long", "long", name="Two")]})
+    monkeypatch.setattr(avro_program, "MOST_STRUCTS_BYTES", 80)
+    monkeypatch.setattr(arrays, "MOST_STRUCTS_BYTES", 80)
+    writer = writer_of(whole, whole)
+    ten, more = HEAD + b"\x14" + bytes(11), HEAD + b"\x16" + bytes(12)
+    assert by_program(writer, [ten, more, ten]) == [reference(writer, ten), None, reference(writer, ten)]
+    assert reference(writer, ten) is not None and reference(writer, more) is None
+
+
+def test_an_int_of_more_than_32_bits_is_refused() -> None:
+    for to in ("long", "float", "double"):
+        writer = writer_of(record("int"), record(to))
+        wide = [HEAD + b"\x80\x80\x80\x80\x10", HEAD + b"\x81\x80\x80\x80\x10"]
+        assert by_program(writer, wide) == [None, None] == [reference(writer, one) for one in wide]
 
 
 DURATION = logical("fixed", "duration", name="D", size=12)

@@ -146,6 +146,28 @@ def test_records_are_decoded_in_chunks_and_a_larger_one_alone(
     assert made == [2, 2, 1]
 
 
+def test_records_that_the_kernel_refuses_are_decoded_in_their_place(
+    registry: SmallRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A map with a key twice is for Python, and a bad record has the same reason, with and without the kernel."""
+    fields = [{"name": "id", "type": "long"}, {"name": "m", "type": {"type": "map", "values": "long"}}]
+    schema = json.dumps({"type": "record", "name": "r", "fields": fields})
+    registry.add("orders-value", schema)
+    head = framed(1, 0)[:5]
+    plain, twice = head + b"\2\2\2k\4\0", head + b"\4\4\2k\2\2k\4\0"
+    records = [plain, twice, None, head, plain + b"\0", twice, plain]
+    made: list[Any] = []
+    for kernel in (avro_program.KERNEL, fallback()):
+        monkeypatch.setattr(avro_program, "KERNEL", kernel)
+        found = decoded(reading(registry, schema=schema, null_if_bad=True), batch(records))
+        found.validate(full=True)
+        made.append(found.to_pylist())
+    assert made[0] == made[1]
+    values = [one["value"] and (one["value"]["id"], one["value"]["m"]) for one in made[0]]
+    assert values == [(1, [("k", 2)]), (2, [("k", 2)]), None, None, None, (2, [("k", 2)]), (1, [("k", 2)])]
+    assert [one["reason"] is not None for one in made[0]] == [False, False, False, True, True, False, False]
+
+
 def test_a_registry_that_is_down_fails_the_task_and_known_ids_go_on(registry: SmallRegistry) -> None:
     first, second = registry.add("orders-value", ID), registry.add("orders-value", RENAMED)
     for null_if_bad in (False, True):
