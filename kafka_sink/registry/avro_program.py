@@ -138,10 +138,7 @@ class _Compiler:
                 return self._enum(about["symbols"], node, is_nullable)
         return self._primitive(kind, about, node, is_nullable)
 
-    def _op(
-        self, kind: str, children: int, column: int, *, nullable: bool = False, is_int: bool = False, a: int = 1, b: int = 1
-    ) -> int:
-        flags = NULLABLE * nullable | OF_32_BITS * is_int
+    def _op(self, kind: str, children: int, column: int, *, flags: int = 0, a: int = 1, b: int = 1) -> int:
         self.ops.append([KINDS.index(kind), column, flags, a, b, children, 0])
         return len(self.ops) - 1
 
@@ -154,7 +151,7 @@ class _Compiler:
 
     def _record(self, about: Mapping[str, Any], node: Node | None, depth: int, is_nullable: bool) -> Build:
         column = self._column() if is_nullable else -1
-        op = self._op("record", len(about["fields"]), column, nullable=is_nullable)
+        op = self._op("record", len(about["fields"]), column, flags=NULLABLE * is_nullable)
         wanted, builds = ({}, []) if node is None else self._fields(about, node)
         for one in about["fields"]:
             child = wanted.pop(one["name"], None)
@@ -195,7 +192,7 @@ class _Compiler:
         item_type = None if node is None else node.children[0].arrow
         width_bytes = 0 if item_type is None else width_bytes_of(item_type)
         children = 1 if kind == "array" else 2
-        op = self._op(kind, children, column, nullable=is_nullable, a=width_bytes, b=MOST_STRUCTS_BYTES)
+        op = self._op(kind, children, column, flags=NULLABLE * is_nullable, a=width_bytes, b=MOST_STRUCTS_BYTES)
         key = _nulls(pa.null())
         if kind == "map":
             key_column = -1 if node is None else self._column()
@@ -226,7 +223,7 @@ class _Compiler:
         if None in read or not read:
             raise Unsupported
         column = self._column()
-        self._end(self._op("enum", 0, column, nullable=is_nullable, a=len(read)))
+        self._end(self._op("enum", 0, column, flags=NULLABLE * is_nullable, a=len(read)))
         texts, numbers = pa.array(read, pa.string()), _numbers(pa.int32(), column)
         return lambda columns, count: texts.take(numbers(columns, count))
 
@@ -248,7 +245,7 @@ class _Compiler:
         if copied is None or (logical == "uuid" and kind == "fixed"):
             raise Unsupported
         column = self._column()
-        self._end(self._op(copied, 0, column, nullable=is_nullable, is_int=kind == "int", a=a, b=b))
+        self._end(self._op(copied, 0, column, flags=NULLABLE * is_nullable | OF_32_BITS * (kind == "int"), a=a, b=b))
         return _texts(data_type, column) if copied in ("bytes", "text", "fixed") else _numbers(data_type, column)
 
 
