@@ -13,9 +13,6 @@
  * FIXED_DECIMAL: digits and a size. UNION: `a` is 1 if null may be stored. ARRAY, MAP: the bytes of an item that is a
  * struct, and how many bytes such items of a record may take. */
 
-/* Keys of a map are compared with each other up to this many. */
-#define MAX_ENTRIES 32
-
 /* `values`: numbers, bits, or the int32 offsets of texts and lists. `bytes`: of texts. `valid`: bits, if `nullable`. */
 typedef struct {
     Growing values, bytes, valid;
@@ -320,7 +317,6 @@ static inline Result record(State *state, const Op *op, Output *column)
     return column == NULL ? DONE : counted(column, 1);
 }
 
-/* A map with equal keys has the last one's value in Python: such a map is refused. */
 static int has_equal_keys(const Output *keys, int64_t first)
 {
     if (keys->count - first > MAX_ENTRIES)

@@ -28,6 +28,9 @@ typedef struct {
 #define MAX_DEPTH 64
 #define MAX_COLUMNS 100000
 #define MAX_DIGITS 38
+/* Keys of a map are compared with each other up to this many. A map with equal keys is for Python, whose dict has the last
+ * value. */
+#define MAX_ENTRIES 32
 
 /* NO_ROW: a row outside of its column. */
 typedef enum { DONE, REFUSED, NO_MEMORY, NO_ROW } Result;

@@ -63,7 +63,7 @@ static int fits(const Input *column, int64_t kind)
         return 1;
     if (kind == BOOLEAN)
         return (end + 7) / 8 <= column->values.size;
-    if (is_text(kind) || kind == ARRAY)
+    if (is_text(kind) || kind == ARRAY || kind == MAP)
         return (column->width == 4 || column->width == 8) &&
                (column->count == 0 || (end + 1) * column->width <= column->values.size);
     int width = kind == INT32 || kind == FLOAT ? 4 : kind == DECIMAL || kind == FIXED_DECIMAL ? 16 : 8;
@@ -177,14 +177,33 @@ static Result record(Writer *writer, const Op *op, int64_t row)
     return DONE;
 }
 
+static int has_equal_keys(const Input *keys, int64_t start, int64_t end)
+{
+    if (end - start > MAX_ENTRIES || end > keys->count)
+        return 1;
+    for (int64_t i = start; i < end; i++)
+        for (int64_t j = start; j < i; j++) {
+            int64_t at = offset(keys, i), size = offset(keys, i + 1) - at, before = offset(keys, j);
+            if (at < 0 || before < 0 || size < 0 || size > keys->data.size - at || size > keys->data.size - before)
+                return 1;
+            if (offset(keys, j + 1) - before == size &&
+                memcmp(keys->data.data + at, keys->data.data + before, (size_t)size) == 0)
+                return 1;
+        }
+    return 0;
+}
+
+/* An array's items, or a map's keys and values. */
 static Result list(Writer *writer, const Op *op, const Input *column, int64_t row)
 {
     int64_t start = offset(column, row), end = offset(column, row + 1);
     if (start < 0 || end < start)
         return REFUSED;
     Result result = end > start ? put_long(writer, end - start) : DONE;
+    if (op->kind == MAP && has_equal_keys(&writer->columns[op[1].column], start, end))
+        return REFUSED;
     for (int64_t item = start; item < end && result == DONE; item++)
-        result = encode(writer, op + 1, item);
+        result = record(writer, op, item);
     return result ? result : put_long(writer, 0);
 }
 
@@ -228,12 +247,12 @@ static Error check(const Writer *writer, int64_t place, int depth)
     if (place < 0 || place >= writer->op_count || depth > MAX_DEPTH)
         return NO_PROGRAM;
     const Op *op = &writer->ops[place];
-    int is_inner = op->kind == UNION || op->kind == RECORD || op->kind == ARRAY;
+    int is_inner = op->kind >= UNION && op->kind <= MAP;
     if (op->kind < 0 || op->kind >= KINDS || op->kind == INT_TO_FLOAT || op->kind == INT_TO_DOUBLE ||
-        op->kind == FLOAT_TO_DOUBLE || op->kind == ENUM || op->kind == MAP)
+        op->kind == FLOAT_TO_DOUBLE || op->kind == ENUM)
         return NO_PROGRAM;
     if (op->end > writer->op_count || op->end <= place || op->children < 0 || (!is_inner && op->children > 0) ||
-        ((op->kind == UNION || op->kind == ARRAY) && op->children != 1))
+        ((op->kind == UNION || op->kind == ARRAY) && op->children != 1) || (op->kind == MAP && op->children != 2))
         return NO_PROGRAM;
     if (op->kind != NOTHING && (op->column < 0 || op->column >= writer->column_count ||
                                 !fits(&writer->columns[op->column], op->kind)))
@@ -246,6 +265,8 @@ static Error check(const Writer *writer, int64_t place, int depth)
         Error error = check(writer, next, depth + 1);
         if (error)
             return error;
+        if (op->kind == MAP && i == 0 && writer->ops[next].kind != TEXT)
+            return NO_PROGRAM;
         next = writer->ops[next].end;
     }
     return next == op->end ? NULL : NO_PROGRAM;

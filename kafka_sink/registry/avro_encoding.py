@@ -1,8 +1,8 @@
 """Avro, fast: encodes Arrow columns in the kernel, by a program of the schema and of the plan of its columns.
 
 fastavro is the reference (`avro.py`). The kernel (`records/_avro_writer.c`) writes the same bytes, or refuses a batch.
-Then fastavro encodes the batch, or says what is wrong. Outside of the subset are maps, UUIDs, nanoseconds, and defaults
-that are no simple values.
+Then fastavro encodes the batch, or says what is wrong. Outside of the subset are UUIDs, and defaults that are no simple
+values.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from kafka_sink.registry import values as V
 from kafka_sink.registry.avro_program import KINDS, MAX_DEPTH, MAX_OPS, Unsupported
 from kafka_sink.registry.forms import extra
 
-# Arrow's type of a column -> how many of its units are one of the schema's, by the conversion.
-DIVISORS: Mapping[V.Convert, int] = {
-    V.plain: 1, V.micros: 1, V.days: 1, V.millis: 1_000, V.time_micros: 1_000, V.time_millis: 1_000_000,
+# By the conversion: what a number is multiplied with, and then divided by.
+SCALES: Mapping[V.Convert, tuple[int, int]] = {
+    V.plain: (1, 1), V.micros: (1, 1), V.days: (1, 1), V.nanos: (1_000, 1), V.millis: (1, 1_000),
+    V.time_micros: (1, 1_000), V.time_millis: (1, 1_000_000),
 }  # fmt: skip
 # The schema's type -> the kind of `_avro_writer.c` and the type of Arrow that it reads.
 NUMBERS: Mapping[str, tuple[str, pa.DataType]] = {
@@ -108,6 +109,12 @@ class _Compiler:
                 op = self._op("array", 1, self._column(array, [validity, offsets, None], 4))
                 self.value(about["items"], plan.item, array.values, depth + 1)
                 self._end(op)
+            case V.Entries() if kind == "map" and pa.types.is_map(array.type):
+                validity, offsets = array.buffers()[:2]
+                op = self._op("map", 2, self._column(array, [validity, offsets, None], 4))
+                self._leaf("string", {}, plan.key.convert, array.keys)
+                self.value(about["values"], plan.value, array.items, depth + 1)
+                self._end(op)
             case V.Leaf():
                 self._leaf(kind, about, plan.convert, array)
             case _:
@@ -122,18 +129,18 @@ class _Compiler:
                 "decimal" if kind == "bytes" else "fixed decimal", 0, len(self.columns), a=about.get("size", 1)
             )
             self._column(array, [*array.buffers(), None], 16)
-        elif kind in NUMBERS and convert in DIVISORS:
+        elif kind in NUMBERS and convert in SCALES:
             of_kernel, wanted = NUMBERS[kind]
             if pa.types.is_temporal(data_type):
                 # Days have 32 bits.
                 array = array.cast(pa.int32()) if pa.types.is_date32(data_type) else array
                 array = array.cast(pa.int64())
-            op = self._number(of_kernel, array if array.type == wanted else array.cast(wanted), DIVISORS[convert])
+            op = self._number(of_kernel, array if array.type == wanted else array.cast(wanted), SCALES[convert])
         elif kind == "enum" and is_text:
             numbers = pc.index_in(array, pa.array(about["symbols"], data_type), skip_nulls=True)
             if numbers.null_count != array.null_count:
                 raise Unsupported
-            op = self._number("int32", numbers, 1)
+            op = self._number("int32", numbers, (1, 1))
         elif (is_text and kind == "string" and convert is V.plain) or (is_binary and kind in ("bytes", "fixed")):
             op = self._op({"string": "text"}.get(kind, kind), 0, len(self.columns), a=about.get("size", 1))
             self._column(array, array.buffers(), 8 if "large" in str(data_type) else 4)
@@ -141,9 +148,9 @@ class _Compiler:
             raise Unsupported
         self._end(op)
 
-    def _number(self, kind: str, array: pa.Array, divisor: int) -> int:
+    def _number(self, kind: str, array: pa.Array, scale: tuple[int, int]) -> int:
         width = {"boolean": 1, "int32": 4, "float": 4}.get(kind, 8)
-        return self._op(kind, 0, self._column(array, [*array.buffers(), None], width), b=divisor)
+        return self._op(kind, 0, self._column(array, [*array.buffers(), None], width), a=scale[0], b=scale[1])
 
     def _constant(self, one: Mapping[str, Any]) -> None:
         """Write the default of a field that is no column, as fastavro does."""

@@ -122,7 +122,7 @@ INPUTS = st.lists(
 
 
 # Types with others within them first.
-WRITTEN = [RECORD, UNION, ARRAY, RECORD, 0, 1, 2, 3, 7, 9, 10, 11, 12, 13, 14, 19]
+WRITTEN = [RECORD, UNION, ARRAY, MAP, 0, 1, 2, 3, 7, 9, 10, 11, 12, 13, 14, 19]
 
 
 @st.composite
@@ -131,7 +131,7 @@ def written(draw: st.DrawFn) -> list[list[int]]:
     ops: list[list[int]] = []
 
     def add(depth: int, kind: int) -> None:
-        children = draw(st.integers(0, 3)) if kind == RECORD else int(kind in (UNION, ARRAY))
+        children = draw(st.integers(0, 3)) if kind == RECORD else {UNION: 1, ARRAY: 1, MAP: 2}.get(kind, 0)
         op = [kind, draw(st.integers(0, 4)), 0, draw(st.integers(-1, 3)), draw(st.integers(1, 3)), children, 0]
         ops.append(op)
         for _ in range(children):

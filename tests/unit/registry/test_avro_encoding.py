@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as T
 
-from avro_kinds import logical, nested, or_null, record_of, with_names
+from avro_kinds import MOMENT, logical, nested, or_null, record_of, with_names
 from kafka_sink.errors import ValueNotInSchema
 from kafka_sink.records.kernel import KERNEL, fallback
 from kafka_sink.registry import avro, avro_encoding
@@ -83,6 +83,10 @@ IN_AVRO = {"type": "record", "name": "i", "fields": [{"name": "y", "type": ["str
         (record(a=ENUM, b=["null", "e"]), columns_of(a=T.StringType(), b=T.StringType()), [{"a": "B", "b": None}]),
         (record(a="long", b={"name": "b", "type": ["null", "string"], "default": None},
                 c={"name": "c", "type": "bytes", "default": "\u00ff"}), columns_of(a=T.LongType()), [{"a": 1}]),
+        (record(a={"type": "map", "values": ["null", "long"]}), columns_of(a=T.MapType(T.StringType(), T.LongType())),
+         [{"a": {"k": 1, "l": None, "": 2}}, {"a": {}}]),
+        (record(a=logical("long", "timestamp-nanos"), b=logical("long", "timestamp-millis")),
+         columns_of(a=T.TimestampType(), b=T.TimestampType()), [{"a": MOMENT, "b": MOMENT}]),
         (record(a={"type": "fixed", "name": "f", "size": 2}), columns_of(a=T.BinaryType()), [{"a": b"ab"}]),
     ],
 )  # fmt: skip
@@ -114,9 +118,18 @@ def test_a_text_that_is_not_utf8_is_told_by_the_reference() -> None:
         avro.fitted(record(a="string"), columns).encode(pa.StructArray.from_arrays([text], ["a"]), HEAD)
 
 
+def test_a_map_with_a_key_twice_is_left_to_fastavro() -> None:
+    columns = columns_of(a=T.MapType(T.StringType(), T.LongType()))
+    encoding = avro.fitted(record(a={"type": "map", "values": "long"}), columns)
+    pairs = pa.array([[("k", 1), ("l", 2), ("k", 3)]], pa.map_(pa.string(), pa.int64()))
+    rows = pa.StructArray.from_arrays([pairs], ["a"])
+    assert by_kernel(encoding, rows) is None
+    assert encoding.encode(rows, HEAD).to_pylist() == [HEAD + b"\4\2k\6\2l\4\0"]
+
+
 def test_what_is_outside_of_the_subset_is_left_to_fastavro() -> None:
     for schema, data_type, value in (
-        ({"type": "map", "values": "long"}, T.MapType(T.StringType(), T.LongType()), {"k": 1}),
+        ({"type": "map", "values": "long"}, T.MapType(T.StringType(), T.LongType()), {str(n): n for n in range(33)}),
         (logical("string", "uuid"), T.StringType(), "00010203-0405-0607-0809-0a0b0c0d0e0f"),
     ):
         columns = columns_of(a=data_type)
