@@ -7,6 +7,10 @@ missing or a leader was wrong, and otherwise after `metadata.max.age.ms`. It is 
 A topic is forgotten if for five minutes no writer used it and no batch for it was pending (KIP-526). Otherwise a write
 with a topic in each row would request all topics that it ever saw. The sequences of such a topic are kept elsewhere.
 
+A broker that lost a partition names its new leader (KIP-951). The client follows it if its epoch is newer. Metadata are
+requested nevertheless. Until they are answered, no broker names another leader of that partition: so brokers that
+contradict each other move the client back and forth only as often as metadata are requested.
+
 Source: Kafka's clients/Metadata.java, clients/MetadataSnapshot.java, producer/internals/ProducerMetadata.java; leader
 epochs: KIP-320; backoff after equal responses: KIP-580.
 """
@@ -15,13 +19,15 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from kafka_sink.kafka.protocol.api import MOST_BROKERS
 from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest, MetadataResponse, TopicMetadata
+from kafka_sink.kafka.protocol.apis.named_leader import NamedLeader
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.protocol.topic_partition import ids_differ
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition, ids_differ
 from kafka_sink.kafka.waits import backoff_ms
 
 NO_LEADER = -1
@@ -34,12 +40,16 @@ ABSENT_PATIENCE_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class TopicSnapshot:
-    """One topic. `leaders[p]` is the node id of partition p's leader, or NO_LEADER."""
+    """One topic. `leaders[p]` is the node id of partition p's leader, or NO_LEADER.
+
+    `epochs_may_fall`: the next Metadata answer counts although its leader epochs are lower.
+    """
 
     name: str
     topic_id: uuid.UUID | None
     leaders: tuple[int, ...]
     leader_epochs: tuple[int, ...]
+    epochs_may_fall: bool = False
 
     @property
     def partition_count(self) -> int:
@@ -110,6 +120,8 @@ class Metadata:
         self._absent_since_ms: dict[str, int] = {}
         self._not_before_ms = 0
         self._attempts_without_success = 0
+        # The partitions whose leader a broker has named since the last answer.
+        self._followed: set[TopicPartition] = set()
 
     def take_over(self, topic: str, earlier: Metadata) -> None:
         """Begin with what `earlier` knows of the topic, for as long as that is fresh."""
@@ -212,18 +224,49 @@ class Metadata:
         self._back_off(now_ms)
 
     def forget_leader_epochs(self) -> None:
-        """Forget leader epochs, because new connections may lead to a restored cluster, which has lower leader
-        epochs."""
-        topics = {
-            name: replace(topic, leader_epochs=(NO_EPOCH,) * topic.partition_count)
-            for name, topic in self.snapshot.topics.items()
-        }
+        """Forget leader epochs for the next answer, because new connections may lead to a restored cluster, which has
+        lower leader epochs."""
+        topics = {name: replace(topic, epochs_may_fall=True) for name, topic in self.snapshot.topics.items()}
         self.snapshot = replace(self.snapshot, topics=MappingProxyType(topics))
+
+    def follow(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: uuid.UUID | None,
+        named: NamedLeader,
+        learn: Callable[[Broker], None],
+    ) -> None:
+        """Take the leader that a broker names which does not lead the partition itself. `learn` is called with the
+        leader if the last answer lacked it. A known broker keeps its address.
+
+        Ignored: a leader whose epoch is not newer, whose address is unknown, or of an unknown partition or another
+        topic; and a second one before the next answer.
+        """
+        topic, partition = topic_partition
+        old = self.snapshot
+        found, brokers = old.topics.get(topic), old.brokers
+        if found is None or ids_differ(found.topic_id, topic_id) or partition >= found.partition_count:
+            return
+        if named.epoch <= found.leader_epochs[partition] or topic_partition in self._followed:
+            return
+        if all(broker.node_id != named.node_id for broker in brokers):
+            if named.broker is None or len(brokers) >= MOST_BROKERS:
+                return
+            learn(named.broker)
+            brokers += (named.broker,)
+        self._followed.add(topic_partition)
+        moved = replace(
+            found,
+            leaders=_with(found.leaders, partition, named.node_id),
+            leader_epochs=_with(found.leader_epochs, partition, named.epoch),
+        )
+        self.snapshot = replace(old, brokers=brokers, topics=MappingProxyType({**old.topics, topic: moved}))
 
     def update(self, response: MetadataResponse, now_ms: int) -> None:
         """Replace the snapshot with the state in `response`. Topics with an error are requested again after the
         backoff."""
         self._asking_for = None
+        self._followed.clear()
         self.answered = self._request_number
         old = self.snapshot
         topics = dict(old.topics)
@@ -274,7 +317,8 @@ def _merge(old: TopicSnapshot | None, answer: TopicMetadata) -> TopicSnapshot:
     if old.topic_id != new.topic_id:
         # Brokers are being upgraded. It may be another topic, so its leaders count. It keeps its id (`ids_differ`).
         return replace(new, topic_id=old.topic_id)
-    known = list(zip(old.leaders, old.leader_epochs, strict=True))
+    epochs = (NO_EPOCH,) * old.partition_count if old.epochs_may_fall else old.leader_epochs
+    known = list(zip(old.leaders, epochs, strict=True))
     reported = list(zip(new.leaders, new.leader_epochs, strict=True))
     newest = [
         known[partition]
@@ -286,3 +330,7 @@ def _merge(old: TopicSnapshot | None, answer: TopicMetadata) -> TopicSnapshot:
         newest += known[len(reported) :]
     leaders, leader_epochs = zip(*newest, strict=True) if newest else ((), ())
     return replace(new, leaders=tuple(leaders), leader_epochs=tuple(leader_epochs))
+
+
+def _with(numbers: tuple[int, ...], place: int, number: int) -> tuple[int, ...]:
+    return (*numbers[:place], number, *numbers[place + 1 :])

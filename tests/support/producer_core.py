@@ -158,13 +158,16 @@ class Core:
         code: int = 0,
         offsets: Callable[[TopicPartition], int] | None = None,
         throttle_time_ms: int = 0,
+        leader: apis.NamedLeader | None = None,
     ) -> None:
-        """`offsets`: None for the next of each partition, in steps that no batch of the tests fills."""
+        """`offsets`: None for the next of each partition, in steps that no batch of the tests fills. `leader`: as the
+        broker names it for each."""
         offset_of = offsets or self._next_offset
         results = []
         for each in sent.request.partitions:
             offset = offset_of(TopicPartition(each.topic, each.partition))
-            results.append(apis.ProduceResult(each.topic, each.topic_id, each.partition, code, None, offset, -1))
+            here = each.topic, each.topic_id, each.partition
+            results.append(apis.ProduceResult(*here, code, None, offset, -1, leader=leader))
         self.answer(sent, apis.ProduceResponse(throttle_time_ms, tuple(results)))
 
     def _next_offset(self, partition: TopicPartition) -> int:

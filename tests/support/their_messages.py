@@ -61,6 +61,8 @@ def _filled(message_type: Any, version: int, fields: Mapping[str, Any]) -> Any:
         if isinstance(given, list) and given and isinstance(given[0], Mapping):
             element_type = message_type.fields[name].data_class
             return [_filled(element_type, version, element) for element in given]
+        if isinstance(given, Mapping):
+            return _filled(message_type.fields[name].data_class, version, given)
         return given
 
     return message_type(version=version, **{name: value(name, given) for name, given in fields.items()})

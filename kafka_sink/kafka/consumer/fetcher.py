@@ -146,6 +146,8 @@ class Fetcher:
         # What a request is under way for. Of this fetcher alone: the range before may have left one unanswered.
         self._of_metadata, self.token = object(), object()
         self._is_asking = False
+        # The node of the last request, or of the last attempt.
+        self._asked = NO_LEADER
         self._not_before_ms = now_ms
         self._tries = 0
         self._patience = Patience(settings.poll_timeout_ms) if patience is None else patience
@@ -240,6 +242,7 @@ class Fetcher:
         node_id = self._node(now_ms)
         if node_id == NO_LEADER:
             return
+        self._asked = node_id
         if self._network.ready(node_id, now_ms):
             self._network.send(node_id, self._next_request(node_id, now_ms), now_ms, self.token)
             self._is_asking = True
@@ -365,6 +368,12 @@ class Fetcher:
         self._gone = self._watch.answered(snapshot, sent_ms, now_ms)
         if on_read_error(snapshot.errors.get(self._range.topic, ErrorCode.NONE)) is Action.DENIED:
             self.failure = self._denied()
+        self._turn_to_leader(now_ms)
+
+    def _turn_to_leader(self, now_ms: int) -> None:
+        """After an error, ask a new leader without a pause (KIP-951)."""
+        if self._tries and self._metadata.snapshot.leader(*self._range.topic_partition) not in (NO_LEADER, self._asked):
+            self._not_before_ms = now_ms
 
     def _on_answer(self, answer: ClientResponse, now_ms: int) -> None:
         match answer.response:
@@ -392,6 +401,13 @@ class Fetcher:
                 self.failure = self._of_range(FetchRefused, offset=self._position, code=code, name=error_name(code))
             case action:
                 self._on_error(error_text(code), now_ms, refresh=action is Action.REFRESH_AND_RETRY)
+                self._follow(answer.response, now_ms)
+
+    def _follow(self, response: object, now_ms: int) -> None:
+        if isinstance(response, FetchResponse) and response.leader is not None:
+            range_ = self._range
+            self._metadata.follow(range_.topic_partition, range_.topic_id, response.leader, self._network.learn)
+            self._turn_to_leader(now_ms)
 
     def _take_answer(self, answer: ClientResponse, now_ms: int) -> None:
         match answer.response, answer.request:

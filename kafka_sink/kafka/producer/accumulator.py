@@ -236,7 +236,8 @@ class RecordAccumulator:
 
     def ready(self, snapshot: MetadataSnapshot, now_ms: int) -> ReadyNodes:
         """Return the partitions whose first batch is due, by leader. A first batch is due if it is full, another is
-        behind it, it has lingered, memory is short, or a flush runs. A batch that waits for its retry is not due."""
+        behind it, it has lingered, memory is short, or a flush runs. A batch that waits for its retry is not due,
+        unless another node leads now than the one that it was sent to (KIP-951)."""
         led: dict[int, deque[TopicPartition]] = {}
         leaderless: set[str] = set()
         waits_ms = self._note_lingered(now_ms)
@@ -245,6 +246,8 @@ class RecordAccumulator:
         for topic_partition in list(self._pressing):
             queue = self._queues[topic_partition]
             wait_ms = self._wait_ms(queue, now_ms) if queue else None
+            if wait_ms and queue[0].attempts and snapshot.leader(*topic_partition) not in (NO_LEADER, queue[0].node_id):
+                queue[0].retry_at_ms, wait_ms = now_ms, 0
             if wait_ms is None or (wait_ms > 0 and not queue[0].attempts):
                 del self._pressing[topic_partition]
             elif wait_ms > 0:

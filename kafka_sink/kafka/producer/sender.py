@@ -449,6 +449,8 @@ class Sender:
         batch.may_be_written |= result.error_code not in error_policy.NOT_WRITTEN
         if action is Action.REFRESH_AND_RETRY:
             self.metadata.request_update()
+        if result.leader is not None:
+            self.metadata.follow(batch.topic_partition, batch.topic_id, result.leader, self._network.learn)
         reason = error_text(result.error_code)
         if action in (Action.RETRY, Action.REFRESH_AND_RETRY):
             self._retry(batch, reason, now_ms)

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS, MAX_IDLE_MS, NO_LEADER, Metadata
-from kafka_sink.kafka.protocol.apis.metadata import MetadataResponse
-from producer_core import TOPIC, make_core, metadata_response
+from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataResponse
+from kafka_sink.kafka.protocol.apis.named_leader import NamedLeader
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from producer_core import TOPIC, TOPIC_ID, make_core, metadata_response
 
 DENIED = metadata_response([], error_code=3)
 
@@ -249,6 +251,74 @@ def test_forgotten_leader_epochs_make_the_next_answer_count_and_older_ones_not()
     for leaders, leader_epoch in (([1, 0], 4), ([0, 1], 3)):
         metadata.update(metadata_response(leaders, leader_epoch=leader_epoch), 0)
         assert metadata.snapshot.topics[TOPIC].leaders == (1, 0)
+
+
+def follow(metadata: Metadata, leader: int, epoch: int, host: str = "", **other: Any) -> list[Broker]:
+    """Tell the leader of partition 1, as a broker names it. Return what the network learns."""
+    learned: list[Broker] = []
+    broker = Broker(leader, host, 9092) if host else None
+    partition = TopicPartition(other.get("topic", TOPIC), other.get("partition", 1))
+    metadata.follow(partition, other.get("topic_id", TOPIC_ID), NamedLeader(leader, epoch, broker), learned.append)
+    return learned
+
+
+class TestANamedLeader:
+    @pytest.mark.parametrize(("leader", "epoch", "other", "is_followed"), [
+        pytest.param(2, 6, {}, True, id="newer"),
+        pytest.param(2, 5, {}, False, id="of the same epoch"),
+        pytest.param(2, 4, {}, False, id="older"),
+        pytest.param(9, 6, {}, False, id="without a known address"),
+        pytest.param(9, 6, {"host": "new"}, True, id="with an address"),
+        pytest.param(2, 6, {"partition": 2}, False, id="of an unknown partition"),
+        pytest.param(2, 6, {"topic": "u"}, False, id="of an unknown topic"),
+        pytest.param(2, 6, {"topic_id": uuid.UUID(int=8)}, False, id="of another topic"),
+    ])  # fmt: skip
+    def test_counts_if_it_is_newer_and_can_be_reached(
+        self, leader: int, epoch: int, other: dict[str, Any], is_followed: bool
+    ) -> None:
+        metadata = known(metadata_response([0, 1], leader_epoch=5))
+        before = metadata.snapshot
+        assert follow(metadata, leader, epoch, **other) == ([Broker(9, "new", 9092)] if "host" in other else [])
+        snapshot = metadata.snapshot
+        if not is_followed:
+            assert snapshot is before
+            return
+        topic = snapshot.topics[TOPIC]
+        assert (topic.leaders, topic.leader_epochs) == ((0, leader), (5, epoch))
+        assert leader in [broker.node_id for broker in snapshot.brokers]
+
+    def test_that_is_known_keeps_its_address(self) -> None:
+        """The answer may be older than the list of brokers."""
+        metadata = known(metadata_response([0, 1]))
+        assert follow(metadata, 2, 1, "elsewhere") == []
+        assert {broker.host for broker in metadata.snapshot.brokers} == {"localhost"}
+
+    def test_is_not_replaced_by_older_metadata_or_a_second_one_before_them(self) -> None:
+        metadata = known(metadata_response([0, 1], leader_epoch=5))
+        follow(metadata, 2, 6)
+        follow(metadata, 0, 7)
+        assert metadata.snapshot.topics[TOPIC].leaders == (0, 2)
+        ask(metadata, metadata_response([0, 1], leader_epoch=5))
+        assert metadata.snapshot.topics[TOPIC].leaders == (0, 2)
+        follow(metadata, 0, 7)
+        assert metadata.snapshot.topics[TOPIC].leaders == (0, 0)
+
+    def test_never_goes_back_after_a_new_connection(self) -> None:
+        """Metadata may then: the cluster may be a restored one."""
+        metadata = known(metadata_response([0, 1], leader_epoch=5))
+        metadata.forget_leader_epochs()
+        follow(metadata, 2, 5)
+        assert metadata.snapshot.topics[TOPIC].leaders == (0, 1)
+        follow(metadata, 2, 6)
+        assert metadata.snapshot.topics[TOPIC].leaders == (0, 2)
+        ask(metadata, metadata_response([0, 1], leader_epoch=2))
+        assert metadata.snapshot.topics[TOPIC].leaders == (0, 1)
+
+    def test_cannot_make_the_list_of_brokers_grow_without_end(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("kafka_sink.kafka.metadata.MOST_BROKERS", 3)
+        metadata = known(metadata_response([0, 1]))
+        assert follow(metadata, 9, 6, "new") == []
+        assert len(metadata.snapshot.brokers) == 3
 
 
 @pytest.mark.parametrize(("old_id", "new_id"), [(1, 2), (None, 1), (1, None)])

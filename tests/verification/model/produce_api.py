@@ -198,7 +198,12 @@ class ProduceApi:
         topics = by_topic(
             ((result.topic, self._told(result)) for result in reversed(results)), listed="partition_responses"
         )
-        self._broker.answer(connection, request, responses=[{**each, "topic_id": each["name"]} for each in topics])
+        named = {data["current_leader"]["leader_id"] for each in topics for data in each["partition_responses"]
+                 if "current_leader" in data}  # fmt: skip
+        self._broker.answer(
+            connection, request, responses=[{**each, "topic_id": each["name"]} for each in topics],
+            node_endpoints=[self._broker.described(node) for node in sorted(named & {*self._replicas.image.alive})],
+        )  # fmt: skip
 
     def _told(self, result: ProduceResult) -> dict[str, Any]:
         told: dict[str, Any] = {

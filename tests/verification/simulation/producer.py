@@ -114,6 +114,7 @@ class SentBatch:
     digest: bytes
     attempts: int
     sent_ms: int
+    node_id: int
 
 
 class WatchedNetworkClient(NetworkClient):
@@ -135,7 +136,7 @@ class WatchedNetworkClient(NetworkClient):
         if isinstance(request, ProduceRequest):
             self._check_size(request)
             for data in request.partitions:
-                self._look_at(data, now_ms)
+                self._look_at(data, node_id, now_ms)
         super().send(node_id, request, now_ms, *args, **kwargs)
         if self.in_flight_count(node_id) > self._config.max_in_flight_requests_per_connection:
             raise Violation(f"{self.in_flight_count(node_id)} requests in flight to broker {node_id}")
@@ -145,7 +146,7 @@ class WatchedNetworkClient(NetworkClient):
         if len(request.partitions) > 1 and size_bytes > self._config.max_request_size:
             raise Violation(f"{size_bytes} bytes of record batches in one request")
 
-    def _look_at(self, data: ProducePartition, now_ms: int) -> None:
+    def _look_at(self, data: ProducePartition, node_id: int, now_ms: int) -> None:
         producer_id, epoch, sequence, count = _IDENTITY.unpack_from(data.records, _IDENTITY_OFFSET)
         if producer_id < 0:
             return
@@ -153,7 +154,7 @@ class WatchedNetworkClient(NetworkClient):
         identity = (producer_id, epoch, data.topic, data.partition, data.topic_id, sequence, count)
         before = self.sent_batches.get(identity)
         if before is None:
-            self.sent_batches[identity] = SentBatch(digest, 1, now_ms)
+            self.sent_batches[identity] = SentBatch(digest, 1, now_ms, node_id)
             return
         self.resent += 1
         where = f"{data.topic}-{data.partition}, sequence {sequence}"
@@ -161,11 +162,11 @@ class WatchedNetworkClient(NetworkClient):
             raise Violation(f"other bytes under the same number: {where}")
         if before.attempts > self._config.retries:
             raise Violation(f"sent again after {before.attempts} attempts: {where}")
-        # The backoff has 20 % of jitter.
-        if now_ms - before.sent_ms < int(0.8 * self._config.retry_backoff_ms):
+        # The backoff has 20 % of jitter. A new leader is asked at once (KIP-951).
+        if node_id == before.node_id and now_ms - before.sent_ms < int(0.8 * self._config.retry_backoff_ms):
             raise Violation(f"sent again after {now_ms - before.sent_ms} ms: {where}")
         before.attempts += 1
-        before.sent_ms = now_ms
+        before.sent_ms, before.node_id = now_ms, node_id
 
 
 class TurnTakingLock:

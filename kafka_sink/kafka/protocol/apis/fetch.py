@@ -28,6 +28,8 @@ from kafka_sink.kafka.protocol.api import (
     check_number,
     each_asked,
 )
+from kafka_sink.kafka.protocol.apis.metadata import Broker
+from kafka_sink.kafka.protocol.apis.named_leader import NamedLeader, check_leaders, endpoints_of, named_leader
 from kafka_sink.records.record_batch import AbortedTransaction
 
 # Version 11 is the first that names a rack (KIP-392); Kafka 2.3 has it.
@@ -84,6 +86,7 @@ class FetchRequest(Request):
         check_number("Fetch", "last stable offset", response.last_stable_offset)
         check_number("Fetch", "log start offset", response.log_start_offset)
         check_number("Fetch", "preferred read replica", response.preferred_read_replica)
+        check_leaders("Fetch", (response.leader,))
         for each in response.aborted_transactions:
             check_number("Fetch", "an aborted transaction of producer id", each.producer_id, least=0)
             check_number("Fetch", "an aborted transaction from offset", each.first_offset, least=0)
@@ -163,6 +166,7 @@ class FetchResponse:
     `aborted_transactions`: those with records in `records`; always empty for READ_UNCOMMITTED.
     `preferred_read_replica`: the node to fetch from, -1 for the node that was asked.
     `records`: the batches as the broker has them, a view of the response. The last batch may be cut off.
+    `leader`: as a broker names it that does not lead the partition.
     """
 
     throttle_time_ms: int
@@ -173,6 +177,7 @@ class FetchResponse:
     aborted_transactions: tuple[AbortedTransaction, ...] = ()
     preferred_read_replica: int = -1
     records: memoryview = _NOTHING
+    leader: NamedLeader | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +199,13 @@ def _of_parts(asked: Sequence[FetchRequest], message: Message) -> list[FetchResp
     answered = [(topic[name], each["partition_index"]) for topic, each in found]
     check_answered("Fetch", wanted, answered)
     by_place = {place: partition for place, (_, partition) in zip(answered, found, strict=True)}
-    return [_of_partition(throttle_time_ms, error_code, by_place[place]) for place in wanted]
+    endpoints = endpoints_of(message)
+    return [_of_partition(throttle_time_ms, error_code, by_place[place], endpoints) for place in wanted]
 
 
-def _of_partition(throttle_time_ms: int, error_code: int, partition: Mapping[str, Any]) -> FetchResponse:
+def _of_partition(
+    throttle_time_ms: int, error_code: int, partition: Mapping[str, Any], endpoints: Mapping[int, Broker]
+) -> FetchResponse:
     return FetchResponse(
         throttle_time_ms=throttle_time_ms,
         error_code=error_code or partition["error_code"],
@@ -210,4 +218,5 @@ def _of_partition(throttle_time_ms: int, error_code: int, partition: Mapping[str
         ),
         preferred_read_replica=partition["preferred_read_replica"],
         records=_NOTHING if partition["records"] is None else partition["records"],
+        leader=named_leader(partition, endpoints),
     )

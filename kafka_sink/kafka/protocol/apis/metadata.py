@@ -112,8 +112,7 @@ class MetadataRequest(Request):
             if sorted(partition.partition for partition in topic.partitions) != list(range(len(topic.partitions))):
                 raise ProtocolError(f"a Metadata answer with missing or repeated partitions of topic {topic.name!r}")
         for broker in response.brokers:
-            if broker.node_id < 0 or not broker.host or not 0 < broker.port < 65536:
-                raise ProtocolError(f"a Metadata answer with an impossible broker: {broker}")
+            check_broker("Metadata", broker)
 
     def most(self) -> Mapping[str, int]:
         brokers = each_asked(MOST_BROKERS, "brokers")
@@ -130,6 +129,12 @@ class Broker:
     host: str
     port: int
     rack: str | None = None
+
+
+def check_broker(api: str, broker: Broker) -> None:
+    """Raise ProtocolError unless a client could connect to `broker`."""
+    if broker.node_id < 0 or not broker.host or not 0 < broker.port < 65536:
+        raise ProtocolError(f"a {api} answer with an impossible broker: {broker}")
 
 
 @dataclass(frozen=True, slots=True)

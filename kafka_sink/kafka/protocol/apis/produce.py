@@ -21,6 +21,7 @@ from kafka_sink.kafka.protocol.api import (
     each_asked,
     first_of,
 )
+from kafka_sink.kafka.protocol.apis.named_leader import NamedLeader, check_leaders, endpoints_of, named_leader
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 # The first version that may carry zstd (KIP-110). Kafka 2.1 has it. Earlier ones differ in nothing else that is used.
@@ -85,6 +86,7 @@ class ProduceRequest(Request):
         )
 
     def response(self, message: Message) -> ProduceResponse:
+        endpoints = endpoints_of(message)
         return ProduceResponse(
             throttle_time_ms=message["throttle_time"],
             partitions=tuple(
@@ -100,6 +102,7 @@ class ProduceRequest(Request):
                         RefusedRecord(error["batch_index"], error["batch_index_error_message"] or "")
                         for error in partition.get("record_errors", ())
                     ),
+                    leader=named_leader(partition, endpoints),
                 )
                 for topic in message["responses"]
                 for partition in topic["partition_responses"]
@@ -113,6 +116,7 @@ class ProduceRequest(Request):
                 raise ProtocolError(f"a Produce answer that has the rows at offset {result.base_offset}")
             for refused in result.refused:
                 check_number("Produce", "a refused record at", refused.place, least=0)
+        check_leaders("Produce", (result.leader for result in response.partitions))
         by_id = any(result.topic_id for result in response.partitions)
         asked = Counter((data.topic_id if by_id else data.topic, data.partition) for data in self.partitions)
         answered = Counter(
@@ -145,6 +149,7 @@ class ProduceResult:
 
     `log_append_time_ms` is -1 if records keep the producer's time. `refused`: the records that caused the error, if it
     was caused by some records of the batch. Before version 8 leaders name neither these nor an error message.
+    `leader`: as a broker names it that does not lead the partition.
     """
 
     topic: str | None
@@ -155,6 +160,7 @@ class ProduceResult:
     base_offset: int
     log_append_time_ms: int
     refused: tuple[RefusedRecord, ...] = ()
+    leader: NamedLeader | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -499,6 +499,31 @@ class TestEpochs:
         else:
             assert cluster.loses(WHOLE, range_=range_) == (parts, 200, TRUNCATED)
 
+    def test_a_leader_that_a_broker_names_is_asked_at_once(self, cluster: Cluster) -> None:
+        """First for the end of the range's epoch, as any new leader."""
+        moved = apis.FetchResponse(0, 6, leader=apis.NamedLeader(2, 8, apis.Broker(2, "host2", 9092)))
+        assert cluster.read(cluster.then(moved, leader=2), WHOLE) == ALL
+        assert (cluster.nodes(), epochs_asked(cluster)) == ([1, 2], [(8, 7)])
+        assert cluster.now_ms < 80
+
+    @pytest.mark.parametrize("leader", [
+        pytest.param(apis.NamedLeader(2, 7), id="of the same epoch"),
+        pytest.param(apis.NamedLeader(2, 3), id="of an older epoch"),
+        pytest.param(apis.NamedLeader(9, 8), id="at no address"),
+    ])  # fmt: skip
+    def test_a_leader_named_wrongly_is_not_asked(self, cluster: Cluster, leader: apis.NamedLeader) -> None:
+        assert cluster.read(apis.FetchResponse(0, 6, leader=leader), WHOLE) == ALL
+        assert cluster.nodes() == [1, 1]
+        assert cluster.now_ms >= 80
+
+    def test_brokers_that_name_each_other_are_asked_ever_more_rarely(self, cluster: Cluster) -> None:
+        def moved(request: apis.FetchRequest) -> apis.FetchResponse:
+            other = 3 - cluster.asked(apis.FetchRequest)[-1][0]
+            return apis.FetchResponse(0, 6, leader=apis.NamedLeader(other, request.leader_epoch + 1))
+
+        cluster.fails(ReadStalled, *[moved] * 1_000, poll_timeout_ms=60_000)
+        assert len(cluster.requests()) < 200
+
     def test_once_for_each_epoch(self, cluster: Cluster) -> None:
         fenced = [cluster.then(74, leader=2, leader_epoch=epoch) for epoch in (8, 9)]
         assert cluster.read(records((100, 149)), fenced[0], 0, fenced[1], records((150, 199))) == [

@@ -64,7 +64,7 @@ def retried(core: Core) -> ProducerBatch:
     """A batch of partition 0 that may go again in 100 ms."""
     put(core, [b"a"])
     (batch,) = drain(core)
-    batch.attempts, batch.retry_at_ms = 1, core.now_ms + 100
+    batch.attempts, batch.retry_at_ms, batch.node_id = 1, core.now_ms + 100, 0
     core.accumulator.requeue(batch)
     return batch
 

@@ -254,6 +254,42 @@ def test_a_new_leader_gets_the_retry(code: int | None) -> None:
     assert (first.node_id, c.only(1_100).node_id) == (0, 1)
 
 
+def named(node_id: int, epoch: int, host: str | None = None) -> apis.NamedLeader:
+    return apis.NamedLeader(node_id, epoch, None if host is None else apis.Broker(node_id, host, 9092))
+
+
+def test_a_leader_that_a_broker_names_gets_the_retry_at_once() -> None:
+    """Also if only that answer tells where it listens."""
+    for node_id, host in ((1, None), (7, "new")):
+        c, (first,) = sending(leaders=[0])
+        c.answer_produce(first, 6, leader=named(node_id, 1, host))
+        again = c.only(0)
+        assert (first.node_id, again.node_id, wire(again)) == (0, node_id, wire(first))
+        assert {each.host for each in c.network.learned.values()} == ({host} if host else set())
+        # Metadata are asked for nevertheless: other partitions may have moved, too.
+        c.run(150)
+        assert c.waiting(apis.MetadataRequest) == 1
+        c.answer_produce(again)
+        assert c.is_written
+
+
+def test_brokers_that_name_each_other_get_a_batch_as_often_as_metadata_are_answered() -> None:
+    c, (request,) = sending(leaders=[0])
+    sent = 0
+    for epoch in range(1, 200):
+        c.answer_produce(request, 6, leader=named(1 - request.node_id, epoch))
+        until_ms = c.now_ms + 2_000
+        while not c.network.produce() and c.now_ms < until_ms:
+            c.run(10)
+            if c.waiting(apis.MetadataRequest):
+                c.leaders = [0]
+                c.answer_metadata(leader_epoch=0)
+        request, sent = c.only(), sent + 1
+        if c.now_ms > 5_000:
+            break
+    assert 5 < sent < 60
+
+
 @pytest.mark.parametrize("is_told_first", [False, True])
 def test_a_gap_left_by_an_earlier_batch_heals_and_one_left_by_nobody_fails(is_told_first: bool) -> None:
     c, (first, second) = sending(2)

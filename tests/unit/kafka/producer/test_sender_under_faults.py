@@ -1,7 +1,7 @@
 """The Sender against connections that break and leaders that move: nothing lost, doubled or reordered."""
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +13,8 @@ from kio.schema.errors import ErrorCode
 from effort import each, examples
 from kafka_sink.errors import KafkaSinkError, ProduceRejected
 from kafka_sink.kafka.producer.sequences import Sequences
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
+from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest
+from kafka_sink.kafka.protocol.apis.named_leader import NamedLeader
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest, ProduceResponse, ProduceResult, RefusedRecord
 from kafka_sink.kafka.protocol.apis.transactions import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.records.dead_letters import SentRow, rows_before
@@ -72,6 +73,7 @@ class FaultyCluster:
         self.executed_late = 0
         self.refused_as_too_large = 0
         self.refused_by_name = 0
+        self.named: Counter[str] = Counter()
 
     def step(self) -> None:
         """One event, if a request is waiting for one."""
@@ -121,10 +123,11 @@ class FaultyCluster:
             return None
         results = []
         for partition in sent.request.partitions:
-            code, offset = 0, -1
+            code, offset, leader = 0, -1, None
             refused: tuple[RefusedRecord, ...] = ()
             try:
                 if self.core.leaders[partition.partition] != sent.node_id:
+                    leader = self._leader_named(partition.partition)
                     raise Refused(ErrorCode.not_leader_or_follower, "moved")
                 if self.faults and self.rng.random() < 0.1:
                     raise Refused(ErrorCode.not_enough_replicas, "for now")
@@ -138,8 +141,25 @@ class FaultyCluster:
             self.refused_as_too_large += code == ErrorCode.message_too_large
             self.refused_by_name += bool(refused)
             here = (partition.topic, TOPIC_ID, partition.partition)
-            results.append(ProduceResult(*here, code, None, offset, -1, refused))
+            results.append(ProduceResult(*here, code, None, offset, -1, refused, leader))
         return ProduceResponse(0, tuple(results))
+
+    def _leader_named(self, partition: int) -> NamedLeader | None:
+        """KIP-951, also by a broker that lags, is wrong, or names a leader that was one for a moment only."""
+        kind = self.rng.choice(["none", "right", "old", "same epoch", "gone", "nowhere"]) if self.faults else "right"
+        self.named[kind] += 1
+        leader, epoch, other = self.core.leaders[partition], self.leader_epoch, self.rng.randrange(3)
+        match kind:
+            case "none":
+                return None
+            case "right":
+                return NamedLeader(leader, epoch, Broker(leader, "localhost", 9092 + leader))
+            case "gone":
+                self.leader_epoch += 2
+                return NamedLeader(other, epoch + 1, None)
+            case "nowhere":
+                return NamedLeader(99, epoch + 1, None)
+        return NamedLeader(other, max(0, epoch - 1) if kind == "old" else epoch, None)
 
     def _refused(self, batch: RecordBatch) -> tuple[RefusedRecord, ...]:
         places = [place for place, value in enumerate(values_of(batch)) if self.refuses(value)]
@@ -307,6 +327,7 @@ def test_the_faults_are_real() -> None:
     assert sum(done.cluster.cuts for done in runs) > 50
     assert sum(done.cluster.executed_late for done in runs) > 20
     assert sum(done.cluster.refused_as_too_large for done in runs) > 20
+    assert min(sum((done.cluster.named for done in runs), Counter()).values()) >= 5
     healthy = [run(seed, always, faults=False, **busy) for seed in range(20)]
     assert sum(done.cluster.refused_by_name for done in healthy) > 100
     assert max(done.cluster.most_in_flight for done in healthy) >= 4

@@ -131,11 +131,58 @@ class TestFetch:
             with pytest.raises(ProtocolError, match="a Fetch answer for something else than asked"):
                 answered(SHARED, version, responses=wrong)
 
+    @pytest.mark.parametrize("version", range(12, 19))
+    def test_a_broker_that_does_not_lead_names_the_leader(self, version: int) -> None:
+        def leader(code: int, *described: int) -> apis.NamedLeader | None:
+            said = fetched(error_code=code, records=None, current_leader=leader_named(4, 9))
+            if version >= 16:
+                said["node_endpoints"] = [each for node_id in described for each in endpoints(node_id)]
+            response = answered(FETCH, version, **said)
+            assert isinstance(response, apis.FetchResponse)
+            return response.leader
+
+        expected = apis.NamedLeader(4, 9, LISTENS if version >= 16 else None)
+        assert (leader(6, 5, 4), leader(74, 4), leader(7, 4)) == (expected, expected, None)
+        assert leader(6, 5) == apis.NamedLeader(4, 9)
+
     def test_a_refusal_of_the_whole_request_is_of_each_partition(self) -> None:
         for said in ({"error_code": 71}, {"throttle_time_ms": 9}):
             refused = answered(SHARED, 18, responses=[], **said)
             of_each = apis.FetchResponse(said.get("throttle_time_ms", 0), said.get("error_code", 0))
             assert refused == apis.SharedFetchResponse(of_each.throttle_time_ms, (of_each,) * 3)
+
+
+LISTENS = apis.Broker(4, "new", 9092, "a")
+
+
+def leader_named(node_id: int, epoch: int) -> dict[str, int]:
+    return {"leader_id": node_id, "leader_epoch": epoch}
+
+
+def endpoints(node_id: int, host: str = "new", port: int = 9092) -> list[dict[str, Any]]:
+    return [{"node_id": node_id, "host": host, "port": port, "rack": "a"}]
+
+
+class TestANamedLeader:
+    @pytest.mark.parametrize("wrong", [
+        {"leader": (-2, 9)}, {"leader": (4, -3)}, {"host": ""}, {"port": 0}, {"port": 65_536},
+    ])  # fmt: skip
+    def test_that_cannot_be_one(self, wrong: dict[str, Any]) -> None:
+        """As in a Metadata answer."""
+        leader = leader_named(*wrong.pop("leader", (4, 9)))
+        said = {"node_endpoints": endpoints(4, **wrong)}
+        result = {"index": 0, "error_code": 6, "base_offset": -1, "current_leader": leader}
+        produce = apis.ProduceRequest(-1, 1, (apis.ProducePartition("orders", 0, ORDERS, b""),))
+        responses = [{"name": "orders", "topic_id": ORDERS, "partition_responses": [result]}]
+        with pytest.raises(ProtocolError, match="a Produce answer with"):
+            answered(produce, 12, responses=responses, **said)
+        with pytest.raises(ProtocolError, match="a Fetch answer with"):
+            answered(FETCH, 16, **fetched(error_code=6, records=None, current_leader=leader), **said)
+
+    @pytest.mark.parametrize("named", [(-1, 9), (4, -1)])
+    def test_that_is_not_known(self, named: tuple[int, int]) -> None:
+        said = fetched(error_code=6, records=None, current_leader=leader_named(*named))
+        assert answered(FETCH, 16, **said).leader is None
 
 
 FOUND = {"partition_index": 2, "timestamp": -1, "offset": 2**40, "leader_epoch": 7}

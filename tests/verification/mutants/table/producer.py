@@ -8,6 +8,7 @@ _SENDER = "tests/unit/kafka/producer/test_sender.py::"
 _SEQUENCES = "tests/unit/kafka/producer/test_sequences.py::"
 _TRANSACTION_MANAGER = "tests/unit/kafka/producer/test_transaction_manager.py::"
 _CLIENT = "tests/unit/kafka/test_client.py::"
+_METADATA = "tests/unit/kafka/test_metadata.py::"
 _WRITE = "tests/unit/kafka/test_write.py::"
 _RECORD_BATCH = "tests/unit/records/test_record_batch.py::"
 _CONNECTION = "tests/unit/kafka/protocol/test_connection.py::"
@@ -52,6 +53,26 @@ PRODUCER: tuple[Mutant, ...] = (
            "$UNANSWERED[$PLACE : $PLACE + 1] = $PARTS",
            "$UNANSWERED[$PLACE : $PLACE + 1] = []\n$UNANSWERED.extend($PARTS)",
            f"{_SEQUENCES}test_the_parts_of_a_batch_stand_in_its_place", within="split"),
+    Mutant("a broker with an older epoch names the leader", "KIP-951: only a leader of a newer epoch counts",
+           "$NAMED.epoch <= $FOUND.leader_epochs[$PARTITION]", "False",
+           f"{_METADATA}TestANamedLeader::test_counts_if_it_is_newer_and_can_be_reached"),
+    Mutant("brokers that contradict each other are followed without a pause", "waits and load are bounded",
+           "$TOPIC_PARTITION in self.$FOLLOWED", "False",
+           f"{_SENDER}test_brokers_that_name_each_other_get_a_batch_as_often_as_metadata_are_answered",
+           within="follow"),
+    Mutant("a leader without a known address is followed", "KIP-951: its endpoint must be known",
+           "$NAMED.broker is None or len($BROKERS) >= MOST_BROKERS", "False",
+           f"{_METADATA}TestANamedLeader::test_counts_if_it_is_newer_and_can_be_reached"),
+    Mutant("an answer names an address that no broker can have", "the rules for a Metadata answer",
+           "check_broker($API, $LEADER.broker)", "pass",
+           "tests/unit/kafka/protocol/test_reading.py::TestANamedLeader::test_that_cannot_be_one",
+           within="check_leaders"),
+    Mutant("a batch waits for its retry although another node leads", "KIP-951: no pause before a new leader",
+           "$FIRST.retry_at_ms, $WAIT_MS = $NOW_MS, 0", "pass",
+           f"{_SENDER}test_a_leader_that_a_broker_names_gets_the_retry_at_once"),
+    Mutant("a restored cluster's lower epochs never count", "docs/design: a restored cluster has lower leader epochs",
+           "(NO_EPOCH,) * $OLD.partition_count if $OLD.epochs_may_fall else $OLD.leader_epochs", "$OLD.leader_epochs",
+           f"{_METADATA}TestANamedLeader::test_never_goes_back_after_a_new_connection"),
     Mutant("a batch is left behind further than its leader remembers", "KIP-98: a leader remembers five batches",
            "len($UNANSWERED) < $MAX_IN_FLIGHT and len($UNANSWERED) + $STATE.overtaking < LEADER_REMEMBERS",
            "len($UNANSWERED) < $MAX_IN_FLIGHT",
