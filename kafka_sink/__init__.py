@@ -168,7 +168,7 @@ def validate(
     Raises ConfigError for options and SchemaError for columns, as a write does. Raises TypeError if `df` is not a
     DataFrame or `token` is not callable.
     """
-    from kafka_sink.exporting.arguments import sink_options
+    from kafka_sink.exporting.writing import sink_options
     from kafka_sink.spark.validation import frame_of, validated
 
     named = sink_options(topic, exactly_once=exactly_once, options=options or {}, words=more_options)

@@ -1,20 +1,4 @@
-"""The errors of the local broker.
-
-    LocalKafkaError                  the local broker failed
-    ├── LocalClusterUnusable         it is not open, not running, does not answer
-    ├── JavaNotFound
-    ├── JavaVersionUnsupported
-    ├── IvyNotFound
-    ├── DownloadFailed
-    ├── DiskFull
-    ├── DirectoryUnusable
-    ├── HostExhausted                ... no more memory, threads or open files
-    ├── BrokerStartFailed
-    ├── BrokerDied
-    └── ToolFailed
-
-These errors do not concern the rows of a write.
-"""
+"""The errors of the local broker. They do not concern the rows of a write."""
 
 from __future__ import annotations
 

@@ -19,9 +19,9 @@ import os
 import stat
 import subprocess
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, get_type_hints
 
 CLUSTER_FILE = "cluster.json"
 RUNNING_FILE = "running.json"
@@ -31,22 +31,37 @@ MAX_STATE_BYTES = 64 * 1024
 T = TypeVar("T")
 
 
+class _Stored:
+    """A base of dataclasses that are stored as JSON."""
+
+    __slots__ = ()
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2)  # type: ignore[call-overload]
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Raises ValueError when the text is something else."""
+        return _made(cls, json.loads(text))
+
+
+def _made(kind: type[T], found: Any, name: str = "the text") -> T:
+    if not is_dataclass(kind):
+        if not isinstance(found, kind):
+            raise ValueError(f"{name} is not of type {kind.__name__}")
+        return found
+    if not isinstance(found, dict):
+        raise ValueError(f"{name} is not a JSON object")
+    return kind(**{each: _made(of, found.get(each), each) for each, of in get_type_hints(kind).items()})
+
+
 @dataclass(frozen=True, slots=True)
-class ClusterIdentity:
+class ClusterIdentity(_Stored):
     """The identity of the cluster whose data is in a folder."""
 
     cluster_id: str
     kafka_version: str
     nodes: int
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=2)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Raises ValueError when the text is something else."""
-        fields = _object(text)
-        return cls(_get(fields, "cluster_id", str), _get(fields, "kafka_version", str), _get(fields, "nodes", int))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,42 +73,13 @@ class ProcessIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class RunningCluster:
+class RunningCluster(_Stored):
     """The process that runs the cluster, and the cluster's addresses."""
 
     owner: ProcessIdentity
     kafka_version: str
     nodes: int
     bootstrap_servers: str
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=2)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Raises ValueError when the text is something else."""
-        fields = _object(text)
-        owner = _get(fields, "owner", dict)
-        return cls(
-            ProcessIdentity(_get(owner, "pid", int), _get(owner, "start_time", str)),
-            _get(fields, "kafka_version", str),
-            _get(fields, "nodes", int),
-            _get(fields, "bootstrap_servers", str),
-        )
-
-
-def _object(text: str) -> dict[str, Any]:
-    fields = json.loads(text)
-    if not isinstance(fields, dict):
-        raise ValueError("not a JSON object")
-    return fields
-
-
-def _get(fields: Mapping[str, Any], name: str, kind: type[T]) -> T:
-    value = fields.get(name)
-    if not isinstance(value, kind):
-        raise ValueError(f"{name} is not of type {kind.__name__}")
-    return value
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -1,5 +1,5 @@
-"""The drawn trees are the tree; every error survives pickling, and says the three things to every kind of write; what a
-worker lacks is named; and what a user's Python finds in the text of Spark's exceptions."""
+"""Every error survives pickling, and says the three things to every kind of write; what a worker lacks is named; and
+what a user's Python finds in the text of Spark's exceptions."""
 
 import copy
 import errno
@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -67,18 +67,6 @@ CLASSES = [cls for cls in tree(KafkaSinkError) if cls.__module__.startswith("kaf
 # Raised as they are, with facts of their own; abstract ones are only caught.
 LEAVES = [cls for cls in CLASSES if not any(each in CLASSES for each in cls.__subclasses__())]
 RAISED = [cls for cls in LEAVES if not issubclass(cls, LocalKafkaError | ProtocolError)]
-
-
-@pytest.mark.parametrize(("module", "root"), [(errors, KafkaSinkError), (broker_errors, LocalKafkaError)])
-def test_the_drawing_is_the_tree(module: ModuleType, root: type[KafkaSinkError]) -> None:
-    drawn: dict[str, str] = {}
-    parents: dict[int, str] = {}
-    for branch, name in re.findall(r"^( {4}[│ ├└─]*)([A-Z]\w+)", module.__doc__ or "", re.MULTILINE):
-        above = {depth: parent for depth, parent in parents.items() if depth < len(branch)}
-        drawn[name] = list(above.values())[-1] if len(branch) > 4 else ""
-        parents = above | {len(branch): name}
-    of_module = [cls for cls in tree(root) if cls.__module__ == module.__name__]
-    assert drawn == {cls.__name__: cls.__bases__[0].__name__ if cls is not root else "" for cls in of_module}
 
 
 @each("cls", CLASSES)

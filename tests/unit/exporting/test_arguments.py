@@ -17,10 +17,10 @@ from pyspark.sql import types as T
 from kafka_sink import Interceptor
 from kafka_sink.errors import ColumnTypeMismatch, InvalidArgument, RefusedOption, UnknownOption
 from kafka_sink.exporting import columns, progress
-from kafka_sink.exporting.arguments import NAME_OF_WORD, sink_options
 from kafka_sink.exporting.co_partition import check, co_partitioned
 from kafka_sink.exporting.columns import ColumnArguments
 from kafka_sink.exporting.progress import is_looked_at, watched
+from kafka_sink.exporting.writing import NAME_OF_WORD, sink_options
 from kafka_sink.monitoring import bar
 from kafka_sink.options.config import SinkConfig, sink_config
 from kafka_sink.options.table import OPTIONS, SPARK_OPTIONS, WRITING
