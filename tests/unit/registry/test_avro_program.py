@@ -213,6 +213,15 @@ def test_a_default_is_made_once_a_record_within_its_bound(monkeypatch: pytest.Mo
     assert by_program(writer, [HEAD + b"\2"] * 10) == [reference(writer, HEAD + b"\2")] * 10
 
 
+def test_a_map_with_a_key_twice_or_with_many_keys_is_refused() -> None:
+    whole = record({"type": "map", "values": "long"})
+    writer = writer_of(whole, whole)
+    twice = HEAD + b"\4\2k\2\2k\4\0"
+    many = HEAD + b"\x42" + b"".join(b"\2" + bytes([65 + key]) + b"\2" for key in range(33)) + b"\0"
+    assert by_program(writer, [twice, many]) == [None, None]
+    assert reference(writer, many) is not None
+
+
 def test_structs_in_arrays_have_a_bound_in_each_record(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = record({"type": "array", "items": ["null", record("long", "long", name="Two")]})
     monkeypatch.setattr(avro_program, "MOST_STRUCTS_BYTES", 80)
