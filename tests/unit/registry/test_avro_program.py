@@ -1,5 +1,6 @@
 """Programs of the kernel for Avro: what they take is what Python's decoder makes of it, whatever the bytes are."""
 
+import datetime as dt
 import functools
 import io
 import json
@@ -159,6 +160,9 @@ def test_any_bytes_of_each_type_are_taken_as_by_pythons_decoder_or_refused(
         assert found is None or found == reference(writer, each)
 
 
+BEFORE_1970 = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, dt.UTC)
+
+
 @pytest.mark.parametrize(
     ("written", "to", "payload", "expected"),
     [
@@ -170,6 +174,7 @@ def test_any_bytes_of_each_type_are_taken_as_by_pythons_decoder_or_refused(
         ("long", ["null", "long"], b"\2", 1), (["null", INNER], ["null", INNER], b"\0", None),
         (["null", INNER], ["null", INNER], b"\2\2a\0", {"f0": "a", "f1": None}),
         (logical("long", "timestamp-nanos"), logical("long", "timestamp-nanos"), b"\1", -1),
+        (logical("long", "timestamp-nanos"), logical("long", "timestamp-micros"), b"\1", BEFORE_1970),
         ({"type": "array", "items": "long"}, {"type": "array", "items": "long"}, b"\3\4\2\1\2\4\0", [1, -1, 2]),
         ({"type": "map", "values": "long"}, {"type": "map", "values": "long"}, b"\2\2k\2\0", [("k", 1)]),
     ],
@@ -181,6 +186,34 @@ def test_usual_values_are_taken(written: Any, to: Any, payload: bytes, expected:
         pa.array([payload], pa.binary()), np.zeros(1, np.int64), np.zeros(1, np.int64)
     )
     assert array.to_pylist() == [{"f0": expected}]
+
+
+NUMBER = logical("bytes", "decimal", precision=2, scale=0)
+
+
+@pytest.mark.parametrize(
+    ("written", "to", "payload"),
+    [
+        ("boolean", "boolean", b"\2"), ("long", "long", b"\xff" * 9 + b"\2"), ("long", "long", b"\xff" * 10 + b"\1"),
+        ("int", "int", b"\x80\x80\x80\x80\x10"), (ENUM, ENUM, b"\4"), (ENUM, ENUM, b"\1"), (FOUR, FOUR, b"abc"),
+        (["null", "long"], "long", b"\0"), (["null", "long"], ["null", "long"], b"\4\2"),
+        (["null", "long"], ["null", "long"], b"\1\2"), (NUMBER, NUMBER, b"\2\x64"), (NUMBER, NUMBER, b"\2\x9c"),
+        ("string", "string", b"\2\xff"), ("string", "string", b"\6\xed\xa0\x80"), ("string", "string", b"\4\xc0\x80"),
+        ("string", "string", b"\6\xe0\x80\x80"), ("string", "string", b"\x08\xf4\x90\x80\x80"),
+        ("string", "string", b"\4\xc3a"), ("string", "string", b"\1a"), ("bytes", "bytes", b"\4a"),
+        (logical("long", "timestamp-millis"), logical("long", "timestamp-micros"), b"\xff" * 9 + b"\1"),
+        ({"type": "array", "items": "long"}, {"type": "array", "items": "long"}, b"\xff" * 9 + b"\1\0"),
+        ({"type": "array", "items": "long"}, {"type": "array", "items": "long"}, b"\2\2"),
+    ],
+)  # fmt: skip
+def test_what_no_writer_writes_is_left_to_pythons_decoder(written: Any, to: Any, payload: bytes) -> None:
+    writer = writer_of(record(written), record(to))
+    assert by_program(writer, [HEAD + payload]) == [None]
+
+
+def test_bytes_behind_the_end_are_refused() -> None:
+    writer = writer_of(record("long"), record("long"))
+    assert by_program(writer, [HEAD + b"\2\0", HEAD + b"\2"]) == [None, reference(writer, HEAD + b"\2")]
 
 
 def test_a_record_that_is_refused_leaves_nothing_among_the_others() -> None:

@@ -11,7 +11,7 @@ from ast_grep_py import Config, Relation, Rule, SgNode, SgRoot
 
 from mutants.mutant import Language, Mutant
 
-SUFFIXES: Mapping[str, Language] = {".py": "python", ".c": "c"}
+SUFFIXES: Mapping[str, Language] = {".py": "python", ".c": "c", ".h": "c"}
 _DOTTED_NAME = re.compile(r"\w+(\.\w+)*")
 _METAVARIABLE = re.compile(r"(\$\$\$|\$)([A-Z_][A-Z0-9_]*)")
 _NOT_A_COMMENT = Rule({"not": Rule(kind="comment")})

@@ -556,7 +556,7 @@ READING: tuple[Mutant, ...] = (
            "$STREAM.tell() != len($DATA)", "False",
            f"{_AVRO}test_what_a_record_may_be_of_hostile_bytes_is_an_error_in_little_time"),
     Mutant("registry: a default that is long is in every row", "memory has an upper bound per worker",
-           "self.default_bytes > MAX_DEFAULT_BYTES", "False", f"{_AVRO}test_defaults_have_a_bound"),
+           "self.defaults.size_bytes > MAX_DEFAULT_BYTES", "False", f"{_AVRO}test_defaults_have_a_bound"),
     Mutant("registry: each micro-batch asks for its schemas", "docs/schema-registry.md: executors ask once",
            "self._known[$OF_SCHEMA] = $WRITER, $CHARACTERS", "pass",
            f"{_DECODING}test_records_of_several_writers_are_read_in_their_order_and_each_schema_is_asked_for_once"),
