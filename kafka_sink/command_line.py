@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
@@ -18,8 +18,6 @@ from kafka_sink.errors.quoting import json_line, quoted
 from kafka_sink.errors.redaction import redacted
 
 MAX_LINE_CHARACTERS = 16_000
-# Names in one line.
-MOST_SHOWN = 8
 INTERRUPTED = 128 + signal.SIGINT
 
 
@@ -96,13 +94,6 @@ def say(text: str, status: int) -> int:
     """Print to stderr, and return the exit status."""
     tell(text, file=sys.stderr)
     return status
-
-
-def shown(words: Iterable[str]) -> str:
-    """Return the first MOST_SHOWN words, and the count of the others."""
-    every = list(words)
-    more = f" and {len(every) - MOST_SHOWN} more" if len(every) > MOST_SHOWN else ""
-    return ", ".join(every[:MOST_SHOWN]) + more
 
 
 def tell(*lines: str, file: TextIO | None = None) -> None:

@@ -27,9 +27,9 @@ from urllib.parse import quote
 import pyarrow as pa
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
 
-from kafka_sink.command_line import shown
 from kafka_sink.commit.markers import Decision
 from kafka_sink.errors import TopicAuthorizationFailed
+from kafka_sink.errors.quoting import several
 from kafka_sink.errors.redaction import reason_for
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.offsets import list_offsets
@@ -367,7 +367,7 @@ def notes_of(topic: TopicProgress) -> Iterator[str]:
     """Return a line for each thing that an operator has to know."""
 
     def partitions(numbers: Iterable[int]) -> str:
-        return shown(f"{topic.topic}-{number}" for number in numbers)
+        return several(f"{topic.topic}-{number}" for number in numbers)
 
     if topic.gone and not topic.partitions and not topic.not_looked_at:
         yield (

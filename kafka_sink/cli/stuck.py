@@ -22,13 +22,13 @@ from kafka_sink.cli.checkpoint import (
     read_sources,
 )
 from kafka_sink.cli.transactions_text import lasted, named
-from kafka_sink.command_line import shown
 from kafka_sink.commit import open_transactions
 from kafka_sink.commit.open_transactions import Seen
 from kafka_sink.commit.runner import run
 from kafka_sink.doctor import interpreter
 from kafka_sink.doctor.report import Finding, Report, Status, Verdict, failed, ok, warning
 from kafka_sink.errors import KafkaSinkError
+from kafka_sink.errors.quoting import several
 from kafka_sink.errors.redaction import reason_for
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -208,7 +208,7 @@ def _topics(found: Iterable[SourceProgress]) -> list[TopicProgress]:
 def _of_topic(topic: TopicProgress, holders: Mapping[TopicPartition, str]) -> Iterator[Verdict]:
     where = f"topic {topic.topic}"
     if topic.not_looked_at:
-        leaderless = shown(named(TopicPartition(topic.topic, number)) for number in topic.not_looked_at)
+        leaderless = several(named(TopicPartition(topic.topic, number)) for number in topic.not_looked_at)
         finding = failed(f"no leader for {leaderless}", "start the brokers that have their replicas")
         yield Verdict("leaders", where, finding)
     if topic.gone or any(each.deleted or each.ahead for each in topic.partitions):
@@ -245,7 +245,7 @@ def _held(
         "start its program again, which ends it, or wait for its timeout, when the brokers end it. For a sink of "
         "pykafka `pykafka transactions list` prints the command that ends it",
     )
-    return Verdict("open transaction", shown(map(named, partitions)), finding)
+    return Verdict("open transaction", several(map(named, partitions)), finding)
 
 
 def pause(seconds: float) -> None:

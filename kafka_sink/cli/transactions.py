@@ -64,7 +64,6 @@ from kafka_sink.command_line import (
     options_of,
     parser_of,
     say,
-    shown,
     tell,
     tell_json,
 )
@@ -84,6 +83,7 @@ from kafka_sink.errors import (
     TransactionRefused,
     UnreadableState,
 )
+from kafka_sink.errors.quoting import several
 from kafka_sink.errors.redaction import reason_for
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
@@ -215,7 +215,7 @@ class Session:
         led, leaderless = self.client.partitions(None if topics is None else tuple(topics))
         self.leaderless.extend(leaderless)
         if leaderless and not self.json:
-            tell(f"Not looked at, because they have no leader now: {shown(map(text.named, leaderless))}.")
+            tell(f"Not looked at, because they have no leader now: {several(map(text.named, leaderless))}.")
         return led
 
     def look(self, prefix: str, partitions: Sequence[TopicPartition]) -> Seen:

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from kafka_sink.cli.checkpoint import LastReceipt, SourceProgress, TopicProgress, notes_of
-from kafka_sink.command_line import shown, tell, terminal_width
+from kafka_sink.command_line import tell, terminal_width
 from kafka_sink.commit.handover import command
 from kafka_sink.commit.hanging import Hanging
 from kafka_sink.commit.markers import Marker
 from kafka_sink.commit.open_transactions import COMMITTED, OpenTransaction, Seen, SinkTransactions
 from kafka_sink.doctor.report import table
-from kafka_sink.errors.quoting import quoted
+from kafka_sink.errors.quoting import quoted, several
 from kafka_sink.errors.redaction import redacted
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.protocol.apis.transaction_state import TransactionDescription
@@ -26,7 +26,7 @@ from kafka_sink.options.kinds import is_prefix
 def tell_refused(seen: Seen) -> None:
     if seen.refused:
         why = ", ".join(sorted(set(seen.refused.values())))
-        tell(f"Not looked at ({why}; this needs the ACL TOPIC READ): {shown(map(named, seen.refused))}.")
+        tell(f"Not looked at ({why}; this needs the ACL TOPIC READ): {several(map(named, seen.refused))}.")
 
 
 def tell_decision(found: SinkTransactions) -> None:
@@ -47,7 +47,7 @@ def tell_decision(found: SinkTransactions) -> None:
     )
     missing = found.missing
     if missing:
-        tell(f"          not carried out: {shown(f'slot {slot}' for slot in missing)} not visible")
+        tell(f"          not carried out: {several(f'slot {slot}' for slot in missing)} not visible")
     else:
         tell("          carried out: every slot is visible")
 
@@ -62,7 +62,7 @@ def tell_forgotten(found: SinkTransactions) -> None:
     )
     tell(
         f"          committed transactions of slots: {len(slots) - len(others)} of {len(slots)}"
-        + (f"; not {shown(others)}" if others else "")
+        + (f"; not {several(others)}" if others else "")
     )
 
 
@@ -233,14 +233,14 @@ def tell_what_is_left(after: SinkTransactions, refused: Mapping[Hanging, str], *
             tell(f"Still hangs, although its leader accepted a marker: {hanging_text(each)}.")
     if after.lost:
         tell(
-            f"Unknown if visible: {shown(f'slot {slot}' for slot in after.lost)}. Their consumer groups were "
+            f"Unknown if visible: {several(f'slot {slot}' for slot in after.lost)}. Their consumer groups were "
             "deleted or have expired. A restart of the query asks the brokers for their transactions. If the brokers "
             "do not remember them, the query stops before it writes any of these slots again."
         )
     over = [slot for slot in after.missing if slot not in after.lost]
     if over:
         tell(
-            f"Not visible, and can no longer be committed: {shown(f'slot {slot}' for slot in over)}. Their "
+            f"Not visible, and can no longer be committed: {several(f'slot {slot}' for slot in over)}. Their "
             "transactions timed out or were aborted. A restart of the query writes them again, if it has the same rows."
         )
     tell_unknown(after)
@@ -272,7 +272,7 @@ def furthest(topic: TopicProgress) -> str:
 
 
 def held(transaction: OpenTransaction) -> str:
-    return shown(
+    return several(
         f"{each.topic}-{each.partition}" + ("" if each.start_offset is None else f" from offset {each.start_offset}")
         for each in transaction.rows_held
     )

@@ -45,6 +45,7 @@ import pyarrow as pa
 
 from kafka_sink.command_line import add_json, add_options, answer, needs_confluent_kafka, options_of, parser_of, say
 from kafka_sink.errors import ConfigError, KafkaSinkError
+from kafka_sink.errors.quoting import several
 from kafka_sink.errors.redaction import reason_for, redacted
 from kafka_sink.options.config import sink_config
 from kafka_sink.verification.checking import WRONG, Finding, Log, Record, Verdict, all_absent, check
@@ -55,8 +56,6 @@ if TYPE_CHECKING:
     from kafka_sink.verification.cluster import Cluster, Topic
 
 EQUAL, DIFFERENT, WRONG_USAGE, NOT_COMPARED = 0, 1, 2, 3
-# Ranges of offsets in one line.
-MOST_SHOWN = 8
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -180,11 +179,10 @@ def compare(run: Run, reader: Reader, log: Log) -> Finding:
 def line(finding: Finding) -> str:
     run = finding.run
     ranges = offsets_of(finding)
-    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges[:MOST_SHOWN])
-    more = f" and {len(ranges) - MOST_SHOWN} more ranges" if len(ranges) > MOST_SHOWN else ""
+    shown = several(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
     count = finding.absent_count or run.record_count
     return (
-        f"{finding.verdict.name}  {run.topic}-{run.partition} offsets {shown}{more} ({count:,} of the run's "
+        f"{finding.verdict.name}  {run.topic}-{run.partition} offsets {shown} ({count:,} of the run's "
         f"{run.record_count:,} records): {finding.why}. Batch {run.batch_id} of query {run.query_id}, {run.file}"
     )
 

@@ -22,6 +22,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from kafka_sink.doctor.report import Finding, Status, failed, ok, skipped, warning
 from kafka_sink.errors import named_principal
+from kafka_sink.errors.quoting import several
 from kafka_sink.kafka.config import ClientConfig, ProducerConfig
 from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.protocol.api import AclOperation, allows
@@ -294,10 +295,7 @@ def acks(config: ProducerConfig) -> Finding:
 
 
 def _partitions(numbers: Collection[int]) -> str:
-    ordered = sorted(numbers)
-    shown = ", ".join(map(str, ordered[:MOST_SHOWN]))
-    more = f" and {len(ordered) - MOST_SHOWN} more" if len(ordered) > MOST_SHOWN else ""
-    return f"partition{'s' if len(ordered) > 1 else ''} {shown}{more}"
+    return f"partition{'s' if len(numbers) > 1 else ''} {several(sorted(numbers), MOST_SHOWN)}"
 
 
 # --- permissions ------------------------------------------------------------------------------------------------------

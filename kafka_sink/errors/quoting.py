@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 # The longest text of a peer in a message. More would only fill a log.
 MAX_QUOTED_CHARACTERS = 1_000
@@ -43,6 +43,13 @@ def json_line(value: object) -> str:
     """Return JSON in one printable line. Parsing it gives the same value."""
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+def several(words: Iterable[object], most: int = 8) -> str:
+    """Return the first words, as in `1, 2 and 3 more`."""
+    every = list(map(str, words))
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(every[:most]) + more
 
 
 def shell_command(program: str, options: Mapping[str, str | None]) -> str:

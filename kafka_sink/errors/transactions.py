@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafka_sink.errors.base import DataState, Explanation, KafkaSinkError, WriteKind, named_principal
+from kafka_sink.errors.quoting import several
 from kafka_sink.errors.redaction import redacted
 
 __all__ = [
@@ -60,9 +61,7 @@ def _slots(slots: Sequence[int]) -> str:
     """Return the first 10 slots, as in `slots 0, 1, 2 and 5 more`."""
     if not slots:
         return "no slot"
-    shown = ", ".join(map(str, slots[:10]))
-    more = f" and {len(slots) - 10} more" if len(slots) > 10 else ""
-    return f"slot{'s' if len(slots) > 1 else ''} {shown}{more}"
+    return f"slot{'s' if len(slots) > 1 else ''} {several(slots, 10)}"
 
 
 # --- what was decided before ------------------------------------------------------------------------------------------

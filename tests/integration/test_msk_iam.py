@@ -58,8 +58,7 @@ class Refused(Exception):
 
 @dataclass
 class Verifier:
-    """Verifies tokens as MSK's brokers do: it computes the signature again from the URL in the token, with botocore,
-    and shares no code with the sink's signer.
+    """Verifies tokens as MSK's brokers do: it computes the signature again from the URL in the token.
 
     `secrets`: access key -> (secret key, session token or None, the name of the principal). `now_s`: UTC."""
 

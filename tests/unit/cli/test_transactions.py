@@ -14,7 +14,6 @@ import pytest
 from kafka_sink.cli import transactions, transactions_text
 from kafka_sink.cli.transactions import configuration, main, parser
 from kafka_sink.cli.transactions_text import at, lasted
-from kafka_sink.command_line import shown
 from kafka_sink.commit import open_transactions
 from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.hanging import Hanging
@@ -23,6 +22,7 @@ from kafka_sink.commit.open_transactions import Held, OpenTransaction, SinkTrans
 from kafka_sink.commit.requests import Steps
 from kafka_sink.commit.stream_name import LocalCheckpoint, spelled_name
 from kafka_sink.errors import BrokersUnreachable, UnreadableState
+from kafka_sink.errors.quoting import several
 from kafka_sink.kafka.protocol.apis.transaction_state import TransactionDescription
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.verification import receipt_file
@@ -518,5 +518,5 @@ def test_how_long_when_and_how_many() -> None:
     # Found by fuzzing: a coordinator may tell a time that no calendar has.
     whens = {AT_MS + 123: "2025-10-09 08:53:20", 2**63 - 1: f"{2**63 - 1} ms", -(2**63): f"{-(2**63)} ms"}
     assert {time_ms: at(time_ms) for time_ms in whens} == whens
-    assert shown(map(str, range(8))) == "0, 1, 2, 3, 4, 5, 6, 7"
-    assert shown(map(str, range(10))) == "0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
+    assert several(map(str, range(8))) == "0, 1, 2, 3, 4, 5, 6, 7"
+    assert several(map(str, range(10))) == "0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
