@@ -17,8 +17,8 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 
 from kafka_sink.command_line import add_options, assignment, options_of, say, tell
+from kafka_sink.doctor.examinations import examine
 from kafka_sink.doctor.report import Report
-from kafka_sink.doctor.writing import examine
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.spark.validation import configuration
 

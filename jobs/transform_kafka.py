@@ -43,7 +43,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from job_support import add_columns, add_sink, end_unless_ok, sink_options
 from kafka_sink.command_line import assignment, parser_of
-from kafka_sink.doctor.reading import examine_read
+from kafka_sink.doctor.examinations import examine_read
 from kafka_sink.doctor.report import Report
 from kafka_sink.errors import ConfigError
 from kafka_sink.options.config import EXACTLY_ONCE, given_options

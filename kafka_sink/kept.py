@@ -216,7 +216,7 @@ def _use(
                 error.of_principal(config.security.principal)
             if isinstance(error, BrokersUnreachable):
                 # Imported here: no other end of a client needs the doctor.
-                from kafka_sink.doctor.writing import look_at_hosts
+                from kafka_sink.doctor.examinations import look_at_hosts
 
                 look_at_hosts(error, config)
             raise

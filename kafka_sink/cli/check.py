@@ -30,9 +30,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kafka_sink.command_line import add_json, add_options, answer, options_of, parser_of, say, terminal_width
-from kafka_sink.doctor.reading import examine_read
+from kafka_sink.doctor.examinations import examine, examine_read
 from kafka_sink.doctor.report import Finding, Report, Verdict, failed, ok, skipped, warning
-from kafka_sink.doctor.writing import examine
 from kafka_sink.errors import ConfigError, KafkaSinkError
 from kafka_sink.errors.failures import of_read
 from kafka_sink.installed import NEEDED, found_pyspark

@@ -1,6 +1,6 @@
 """The doctor checks step by step, from DNS to ACLs, why a write would fail. It writes no row, and proposes fixes.
 
-writing.py, reading.py   the steps of a write and of a read
+examinations.py          the steps of a write and of a read
 engine.py                the hosts, the requests to them, and what they take
 dialogue.py              one connection to one host
 connection_failures.py   the findings of a connection

@@ -1,4 +1,4 @@
-"""What the examinations of a write (`writing.py`) and of a read (`reading.py`) share: the hosts, and the requests.
+"""What the examinations of a write and of a read share: the hosts, and the requests.
 
     bootstrap servers ─> list of brokers ─> each broker at its advertised address ─> what the write or the read needs
 

@@ -1,8 +1,8 @@
 """The steps of `kafka_sink.export` and `kafka_sink.to_kafka`: check, write, report.
 
 1. Read and check the options and arguments, as for any write.
-2. Check the cluster (doctor/writing.py) by about 20 requests, without a row. Skipped with Spark Connect, because this
-   process may be in another network than Spark.
+2. Check the cluster (doctor/examinations.py) by about 20 requests, without a row. Skipped with Spark Connect, because
+   this process may be in another network than Spark.
 3. Make the record's columns, with co_partition after a shuffle. This step may register a schema in the Schema Registry,
    so it comes after the checks.
 4. Write by `format("pykafka")`, mode append.
@@ -27,8 +27,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from kafka_sink.doctor.examinations import examine
 from kafka_sink.doctor.report import Report
-from kafka_sink.doctor.writing import examine
 from kafka_sink.errors import (
     InvalidArgument,
     PartitionsNotFixed,

@@ -16,8 +16,8 @@ from pyspark.errors import PySparkRuntimeError, PySparkTypeError
 from pyspark.sql import DataFrame, SparkSession
 
 from kafka_sink.commit.stream_name import expected_name
+from kafka_sink.doctor.examinations import examine
 from kafka_sink.doctor.report import Report, Verdict, ok
-from kafka_sink.doctor.writing import examine
 from kafka_sink.errors import NotPlanned
 from kafka_sink.options.config import (
     EXACTLY_ONCE,

@@ -19,7 +19,7 @@ from broker_admin import groups, topics, transactions
 from effort import variants
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import check
-from kafka_sink.doctor.reading import examine_read
+from kafka_sink.doctor.examinations import examine_read
 from kafka_sink.doctor.report import Report, Status
 from kafka_sink.errors import InvalidOption, MissingColumn, UnknownOption
 from kafka_sink.options.config import given_options

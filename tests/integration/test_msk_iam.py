@@ -29,8 +29,8 @@ from certificates import Authority
 from code_blocks import run_python
 from fuzz.answers import answer
 from kafka_sink.broker import LocalKafka
+from kafka_sink.doctor.examinations import examine
 from kafka_sink.doctor.report import Status, Verdict
-from kafka_sink.doctor.writing import examine
 from kafka_sink.errors import AuthenticationFailed, KafkaSinkError
 from kafka_sink.kafka.auth import security
 from kafka_sink.kafka.client import Producer

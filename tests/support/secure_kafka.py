@@ -27,8 +27,8 @@ from confluent_kafka.admin import (
 from certificates import Authority, Identity
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka, resolve
 from kafka_sink.broker.resolve import find_java
+from kafka_sink.doctor.examinations import examine
 from kafka_sink.doctor.report import Report, Verdict
-from kafka_sink.doctor.writing import examine
 from kafka_sink.options.config import sink_config
 from waiting import wait_until
 

@@ -24,7 +24,7 @@ from kafka_sink import errors
 from kafka_sink.cli.checkpoint import last_receipt
 from kafka_sink.cli.transactions_text import tell_receipt
 from kafka_sink.command_line import assignment
-from kafka_sink.doctor.writing import command, examine, look_at_hosts
+from kafka_sink.doctor.examinations import command, examine, look_at_hosts
 from kafka_sink.errors import KafkaSinkError, WriteKind
 from kafka_sink.errors.redaction import Secret, reason_for, redacted
 from kafka_sink.kafka import connections

@@ -12,7 +12,7 @@ import pytest
 
 from kafka_sink.doctor import dialogue, engine
 from kafka_sink.doctor.engine import examine_hosts, first_failure
-from kafka_sink.doctor.reading import examine_read
+from kafka_sink.doctor.examinations import examine, examine_read, look_at_hosts
 from kafka_sink.doctor.report import (
     HOST_STEPS,
     STEPS,
@@ -28,7 +28,6 @@ from kafka_sink.doctor.report import (
     to_json,
     warning,
 )
-from kafka_sink.doctor.writing import examine, look_at_hosts
 from kafka_sink.errors import BrokersUnreachable, TopicNotFound
 from kafka_sink.kafka.net.resolver import resolve
 from kafka_sink.kafka.net.transport import Address

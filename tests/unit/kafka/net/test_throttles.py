@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from kafka_sink.doctor import engine, findings
-from kafka_sink.doctor.reading import examine_read
+from kafka_sink.doctor.examinations import examine_read
 from kafka_sink.doctor.report import Status
 from kafka_sink.kafka.consumer.fetch_policy import Patience
 from kafka_sink.kafka.producer.sender import Sender

@@ -1,4 +1,4 @@
-"""The examination of a write: everything that it needs of a cluster, in the order of the steps. It writes no row.
+"""The examination of a write, and that of a read: everything that they need of a cluster, in the order of the steps.
 
     the hosts (`engine.py`) ─> the topic ─> permissions ─> settings ─> with exactly-once: ids, groups, the commit topic
 
@@ -15,7 +15,7 @@ import uuid
 from kafka_sink.doctor import engine, findings
 from kafka_sink.doctor.dialogue import NotTaken
 from kafka_sink.doctor.engine import Examination, Hosts, NotMade, NotReached, is_too_early, reached, tries
-from kafka_sink.doctor.report import Finding, Report, Status, Verdict, skipped
+from kafka_sink.doctor.report import Finding, Report, Status, Verdict, failed, ok, skipped
 from kafka_sink.errors import BrokersUnreachable, KafkaSinkError, WorkerExhausted
 from kafka_sink.errors.exhaustion import exhaustion_named
 from kafka_sink.errors.quoting import shell_command
@@ -24,7 +24,7 @@ from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.protocol.api import AclOperation
 from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind
-from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse, TopicMetadata
 from kafka_sink.kafka.protocol.apis.topics import (
     CreateTopicsResponse,
     DescribeConfigsRequest,
@@ -41,6 +41,7 @@ from kafka_sink.kafka.protocol.apis.transactions import (
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.options.config import COMMIT_TOPIC_PARTITIONS, EXACTLY_ONCE, SinkConfig
+from kafka_sink.options.reading import ReadConfig
 
 # Without transactionalIdPrefix and txnAppId, all derived ids begin with this.
 DERIVED_PREFIX = "pykafka-"
@@ -264,3 +265,84 @@ def command(config: ClientConfig) -> str:
     if config.security.security_protocol == "PLAINTEXT":
         return f"`{line}`"
     return f"`{line} --preset FILE`, where FILE has the write's kafka.security, kafka.ssl and kafka.sasl options"
+
+
+# --- a read -----------------------------------------------------------------------------------------------------------
+#
+# bootstrap servers ─> each broker at its advertised address ─> each topic: is it there, may it be read, is it led
+#                                                            ─> the group of groupId: may it be committed to
+
+# Topics of a pattern that are examined. The others are counted.
+MOST_TOPICS = 20
+
+
+def examine_read(config: ReadConfig) -> Report:
+    """Take all steps from this host."""
+    with reached(config.consumer) as hosts:
+        examination = _ReadExamination(config, hosts)
+        examination.take_all()
+        return Report((*hosts.verdicts, *examination.verdicts))
+
+
+class _ReadExamination(Examination):
+    def __init__(self, config: ReadConfig, hosts: Hosts) -> None:
+        super().__init__(config.consumer, hosts)
+        self._config = config
+        self._names: tuple[str, ...] = ()
+
+    def take_all(self) -> None:
+        self.take("cluster", "cluster", self.look_at_cluster)
+        self.take("service", "cluster", self.look_at_service)
+        self.take("reading", "cluster", lambda: engine.reading(self.ranges()))
+        if self._config.subscribe_pattern is not None:
+            self.take("topic", "subscribePattern", self._matching)
+        elif self._config.subscribe is not None:
+            self._names = self._config.subscribe
+        else:
+            self._names = tuple(dict.fromkeys(each.topic for each in self._config.assign or ()))
+        for name in self._names[:MOST_TOPICS]:
+            self._take_topic(name)
+        group_id = self._config.group_id
+        if group_id is not None:
+            self.take("group acl", f"group {group_id}", lambda: self._group(group_id))
+        self.look_at_throttles()
+
+    def _group(self, group_id: str) -> Finding:
+        return findings.progress_group(*self.operations_on(group_id), group_id, self._client)
+
+    def _matching(self) -> Finding:
+        pattern = self._config.subscribe_pattern
+        assert pattern is not None, "asked for by subscribePattern"
+        response = self.ask(MetadataRequest(None, allow_auto_topic_creation=False), MetadataResponse)
+        matching = (each.name for each in response.topics if not each.is_internal and pattern.search(each.name))
+        self._names = tuple(sorted(matching))
+        if not self._names:
+            return failed("it matches none of the topics that this principal may see", "correct the pattern")
+        count = len(self._names)
+        more = f"; {MOST_TOPICS} are examined" if count > MOST_TOPICS else ""
+        return ok(f"it matches {count} topic{'s' if count != 1 else ''}{more}")
+
+    def _take_topic(self, name: str) -> None:
+        where = f"topic {name}"
+        found: list[TopicMetadata] = []
+
+        def look() -> Finding:
+            found.append(self.metadata_of(name))
+            return self._judge(found[0])
+
+        before = len(self.verdicts)
+        self.take("topic", where, look)
+        # Steps of this topic depend on this topic's verdict alone.
+        others, self.verdicts = self.verdicts[:before], self.verdicts[before:]
+        self.take("read acl", where, lambda: findings.may(AclOperation.READ, found[0], self._client))
+        self.take("leaders", where, lambda: findings.leaders(found[0]))
+        self.verdicts = others + self.verdicts
+
+    def _judge(self, answer: TopicMetadata) -> Finding:
+        match answer.error_code:
+            case ErrorCode.NONE if answer.partitions:
+                return ok(f"{len(answer.partitions)} partitions")
+            case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return failed("there is no such topic", "correct subscribe or assign, or create it")
+            case _:
+                return findings.not_described(answer, AclOperation.READ, self._client)
