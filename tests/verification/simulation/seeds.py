@@ -16,11 +16,11 @@ from model.explorations import of_seed
 from reliability.campaign import Campaign
 from simulation import reached
 from simulation.faults import make_plan
+from simulation.group_streaming import stream_of
 from simulation.oracles import ORACLES
 from simulation.reached import run_commit
 from simulation.reading import run_reads
 from simulation.simulation import Simulation
-from simulation.streaming import run_stream
 
 SEEDS_A_CHUNK = 10
 # One of so many is run again.
@@ -57,7 +57,7 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None) -> SeedResul
         producers = Simulation(make_plan(seed), trace).run()
     commit = run_commit(of_seed(seed), trace)
     reads = run_reads(seed, trace)
-    stream = run_stream(seed, trace)
+    stream = stream_of(seed, trace)
     digests = f"{producers.digest} {commit.digest} {reads.digest} {stream.digest}"
     return SeedResult(
         seed, problems=(*producers.problems, *filter(None, [commit.problem, reads.problem, stream.problem])),

@@ -50,7 +50,7 @@ from kafka_sink.kafka.reader import Reader
 from kafka_sink.options.bounds import LATEST, AtOffset, moves
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, ReadConfig, read_config
-from kafka_sink.spark.reading import stream_logs, stream_plan
+from kafka_sink.spark.reading import group_starts, stream_logs, stream_plan
 from kafka_sink.spark.reading.continuity import LogEnds
 from kafka_sink.spark.reading.divide import packed
 from kafka_sink.spark.reading.positions import Positions, checkpointed, positions_of
@@ -68,7 +68,7 @@ MAX_IDLE_POLLS = 200
 # What takes records from readers.
 _LOSING = ("retention", "delete_records", "unclean_election", "truncation", "topic_again")
 _OF_TOPICS = (LossCause.TOPIC_DELETED, LossCause.TOPIC_RECREATED)
-_CLOCKS = (driver, admin_module, reader_module, stream_logs, stream_plan)
+_CLOCKS = (driver, admin_module, group_starts, reader_module, stream_logs, stream_plan)
 
 
 class _Crash(BaseException):
@@ -122,6 +122,10 @@ class StreamingWorld(ReadWorld):
     faults_apart_ms = (10, 50, 100, 500)
     share_of_network = 0.1
 
+    # Errors with which a query ends that is started again.
+    passing: tuple[type[errors.KafkaSinkError], ...] = (
+        errors.LeaderUnavailable, errors.BrokersUnreachable, errors.ReadStalled, errors.TopicAuthorizationFailed,
+    )  # fmt: skip
     # Of the seeds: those in which a task reads all partitions at once, and those whose start moves.
     share_of_packed = 0.3
     share_of_moving = 0.15
@@ -193,13 +197,14 @@ class StreamingWorld(ReadWorld):
         limits = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minPartitions", "maxPartitions")
         kept = {name: value for name, value in self._given.items() if name not in limits and "subscribe" not in name}
         if self._committed:
+            kept = {name: value for name, value in kept.items() if not name.startswith("starting")}
             kept["startingOffsets"] = rng.choice(["earliest", "latest", "latest-3"])
         return {
             **kept,
             **rng.choice([{"subscribe": world.TOPIC}, {"subscribePattern": f"^{world.TOPIC}$"}]),
             **rng.choice([{}, {"maxOffsetsPerTrigger": "9"}, {"maxOffsetsPerPartitionPerTrigger": "5"}]),
             **rng.choice([{}, {"maxBytesPerTrigger": "1k"}]),
-            **rng.choice([{}, {"minPartitions": "3"}, {"maxPartitions": "1"}, {"maxRecordsPerPartition": "2"}]),
+            **rng.choice([{}, {"minPartitions": "3"}, {"maxPartitions": "1"}, {"maxRecordsPerPartition": "20"}]),
         }
 
     def _weights(self) -> dict[str, int]:
@@ -281,16 +286,13 @@ class StreamingWorld(ReadWorld):
         has_faults = now_ms < world.FAULTS_END_MS
         self._crash_at_ms = now_ms + lives_ms if lives_ms is not None and has_faults else None
         try:
+            if not self._committed:
+                self._before_start()
             self._say(f"a process begins at {self._offset_log[-1:]}, {self._committed} committed")
             self._process()
         except _Crash:
             self.counts["stream: crashes"] += 1
-        except (
-            errors.LeaderUnavailable,
-            errors.BrokersUnreachable,
-            errors.ReadStalled,
-            errors.TopicAuthorizationFailed,
-        ) as error:
+        except self.passing as error:
             self._say(f"the query fails: {error}")
             self.counts[f"stream: {type(error).__name__}"] += 1
         except (errors.LogBroken, errors.OffsetsLost) as error:
@@ -303,6 +305,9 @@ class StreamingWorld(ReadWorld):
             client.close()
         self._clients.clear()
         self.wait(self._rng.choice([1, 100, 2_000]))
+
+    def _before_start(self) -> None:
+        """What others do before a process that has no checkpoint."""
 
     def _process(self) -> None:
         """As MicroBatchExecution does."""

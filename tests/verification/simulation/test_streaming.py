@@ -19,6 +19,7 @@ from kafka_sink.kafka.reader import Fetch, Reader
 from kafka_sink.spark.reading import continuity, stream_logs, stream_plan
 from kafka_sink.spark.reading.positions import Positions
 from kafka_sink.spark.reading.stream_plan import StreamPlan
+from simulation.group_streaming import GroupStreamingWorld
 from simulation.read_world import TOPIC, WEIGHTS, ReadResult
 from simulation.reading import run_reads
 from simulation.streaming import StreamingWorld, run_stream
@@ -115,13 +116,22 @@ def test_a_task_that_reads_all_partitions_at_once() -> None:
 
 
 @pytest.mark.long
+def test_where_a_group_is_is_real() -> None:
+    results = [run_stream(seed, kind=GroupStreamingWorld) for seed in range(4)]
+    assert not [result.problem for result in results if result.problem is not None]
+    counts: Counter[str] = sum((result.counts for result in results), Counter())
+    for what in ("commits of a consumer", "NoCommittedOffset", "crashes", "records"):
+        assert counts[f"stream: {what}"] > 0, what
+
+
+@pytest.mark.long
 def test_what_happens_is_real() -> None:
     counts: Counter[str] = sum((run(seed).counts for seed in (*range(21), *SEEDS)), Counter())
     assert counts["stream: records"] > 3_000
     assert counts["stream: crashes"] > 20
     happened = (
-        "shared reads", "told LogBroken truncated", "told LogBroken topic_recreated", "OffsetsLost", "LogBroken",
-        "fault acl_read", "fault acl_describe", "fault acl_trouble", "TopicAuthorizationFailed",
+        "shared reads", "tasks in vain", "told LogBroken truncated", "told LogBroken topic_recreated", "OffsetsLost",
+        "LogBroken", "fault acl_read", "fault acl_describe", "fault acl_trouble", "TopicAuthorizationFailed",
     )  # fmt: skip
     for what in (*happened, "records that nothing showed"):
         assert counts[f"stream: {what}"] > 0, what
@@ -157,7 +167,13 @@ def the_beginning_is_not_recorded(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StreamPlan, "initial", mistaken)
 
 
-class WithoutAcl(StreamingWorld):
+class Steady(StreamingWorld):
+    """Its options stay, and each task runs once."""
+
+    share_of_changes = share_of_repeats = 0
+
+
+class WithoutAcl(Steady):
     """A stream of a pattern that goes on, and whose ACLs are taken away and given back."""
 
     share_of_acls = 1
@@ -169,7 +185,7 @@ class WithoutAcl(StreamingWorld):
         return {**named, "subscribePattern": f"^{TOPIC}$", "failOnDataLoss": "false"}
 
 
-class Harsh(StreamingWorld):
+class Harsh(Steady):
     """A stream that goes on, and whose logs are truncated and made again all the time."""
 
     def _options(self) -> dict[str, str]:
@@ -213,6 +229,7 @@ class OfCommitted(Harsh):
         pytest.param(tasks_read_what_replaced_their_records, Harsh, 70, marks=pytest.mark.long),
         pytest.param(the_beginning_is_not_recorded, FromLatest, 0, marks=pytest.mark.long),
         pytest.param(the_beginning_is_not_recorded, FromLastOffsets, 0, marks=pytest.mark.long),
+        pytest.param(the_beginning_is_not_recorded, GroupStreamingWorld, 10, marks=pytest.mark.long),
         pytest.param(what_is_behind_the_last_stable_offset_is_lost, OfCommitted, 0, marks=pytest.mark.long),
     ],
 )
