@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +20,7 @@ from effort import variants
 from exactly_once_runs import ALL_ONCE, incoming
 from kafka_reads import offsets_read, reader_of
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION
-from kafka_sink.errors import TopicAuthorizationFailed
+from kafka_sink.errors import GroupNotReadable, TopicAuthorizationFailed
 from read_back import read_topic
 from secure_kafka import Acl, SecureKafka
 from spark_writes import ARROW_BATCH_ROWS, end_offset, finish, held
@@ -242,6 +243,33 @@ def test_a_read_over_tls_with_a_password_needs_one_acl(secure: SecureKafka, topi
     secure.allow(Acl(ResourceType.TOPIC, topic, AclOperation.READ))
     for isolation in ("read_uncommitted", "read_committed"):
         assert offsets_read(reader(secure, topic, isolation_level=isolation)) == list(range(ROWS))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("secure", [DEFAULT_KAFKA_VERSION], indirect=True)
+def test_a_read_begins_where_a_group_is_that_it_may_only_describe(
+    spark: SparkSession, secure: SecureKafka, topic: str, tmp_path: Path
+) -> None:
+    """A batch and a stream, from offsets with a leader epoch, while the group has a member."""
+    produce(secure.kafka, topic, ROWS)
+    consumer = Consumer({"bootstrap.servers": secure.kafka.bootstrap_servers, "group.id": topic})
+    try:
+        consumer.subscribe([topic])
+        wait_until(lambda: consumer.poll(0.1) is None and len(consumer.assignment()) == 2, DEADLINE_S, "it is a member")
+        consumer.commit(offsets=[TopicPartition(topic, 0, 60), TopicPartition(topic, 1, 0)], asynchronous=False)
+        secure.allow(Acl(ResourceType.TOPIC, topic, AclOperation.READ))
+        options = {**secure.sasl("SCRAM-SHA-512", "bob"), "subscribe": topic, "startingGroup": topic}
+        with pytest.raises(GroupNotReadable, match=f"GROUP {topic} DESCRIBE.* principal User:bob"):
+            reader_of("", "offset", **options).partitions()
+        secure.allow(Acl(ResourceType.GROUP, topic, AclOperation.DESCRIBE))
+        assert offsets_read(reader_of("", "offset", **options)) == list(range(60, ROWS))
+        rows = spark.readStream.format("pykafka").options(**options).load()
+        seen: list[int] = []
+        writer = rows.writeStream.foreachBatch(lambda rows, _: seen.extend(row["offset"] for row in rows.collect()))
+        finish(writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start())
+        assert sorted(seen) == list(range(60, ROWS))
+    finally:
+        consumer.close()
 
 
 def test_a_pattern_reads_the_topics_that_the_principal_may_see(secure: SecureKafka, topic: str) -> None:

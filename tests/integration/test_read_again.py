@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from applications import told_by
-from broker_admin import delete_records, produce
+from broker_admin import create_again, delete_records, produce
 from effort import variants
 from kafka_reads import frame as frame_of
 from kafka_reads import stream
@@ -49,6 +49,21 @@ def test_a_later_action_misses_nothing_that_retention_took_in_between(
     assert frame.rdd.count() == 4
     produce(kafka, name, 1)
     assert frame.rdd.count() == 5
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("source", "start"), [("pykafka", "earliest"), ("pykafka", "latest-4"), ("kafka", "earliest")])
+def test_a_later_action_reads_a_topic_that_was_created_again_whole(
+    both: SparkSession, kafka: LocalKafka, topic: Callable[..., str], source: str, start: str
+) -> None:
+    name = topic(1)
+    produce(kafka, name, 5)
+    frame = frame_of(both, source, kafka, subscribe=name, startingOffsets=start)
+    assert frame.count() == (4 if start == "latest-4" else 5)
+    for count in (3, 5, 8):
+        create_again(kafka, name)
+        produce(kafka, name, count)
+        assert [row["offset"] for row in frame.sort("offset").collect()] == list(range(count))
 
 
 @pytest.mark.parametrize("source", SOURCES)
