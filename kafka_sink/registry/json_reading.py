@@ -135,10 +135,13 @@ class _Types:
         self.parts = 0
         self.within: list[int] = []
 
-    def node(self, part: Part, path: str) -> Node:
+    def _count(self) -> None:
         self.parts += 1
         if self.parts > MAX_PARTS:
             raise SchemaUnreadable(form=FORM, reason=f"it has more than {MAX_PARTS} parts, with what $ref stands for")
+
+    def node(self, part: Part, path: str) -> Node:
+        self._count()
         if id(part.schema) in self.within and isinstance(part.schema, dict):
             raise SchemaUnreadable(
                 form=FORM, reason=f"{path or 'the whole'} contains itself, and a type of Spark cannot"
@@ -190,6 +193,7 @@ class _Types:
         properties = {name: part.within(one) for name, one in part.get("properties", {}).items()}
         required = set(part.get("required", ()))
         for one in part.get("allOf", ()):
+            self._count()
             inner = part.within(one)
             seen: list[int] = []
             while isinstance(ref := inner.get("$ref"), str):

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import importlib
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -317,13 +318,25 @@ def _imported(file: FileDescriptorProto, others: Mapping[str, FileDescriptorProt
     known = []
     for path in dict.fromkeys(path for one in (*others.values(), file) for path in one.dependency):
         if path.startswith(KNOWN_FOLDERS):
-            known.append(extra(_module_of(path)).DESCRIPTOR)
+            known.append(_known_file(path))
         elif path not in others:
             reason = f"it imports {path}. Give the message class that protoc makes of it, or a Schema that refers to it"
             raise SchemaUnreadable(form=FORM, reason=reason)
     for path, one in others.items():
         one.name = path  # the registry does not keep a file's name
     return (*_with_imports(known), *(one.SerializeToString() for one in others.values()))
+
+
+def _known_file(path: str) -> FileDescriptor:
+    """Return a file of the folders that every registry has. Raises SchemaUnreadable if it is not in them."""
+    # RegistryExtraMissing if a folder is missing.
+    for one in KNOWN_FILES.values():
+        extra(_module_of(one))
+    try:
+        file: FileDescriptor = importlib.import_module(_module_of(path)).DESCRIPTOR
+    except ImportError:
+        raise SchemaUnreadable(form=FORM, reason=f"it imports {path}, which there is not") from None
+    return file
 
 
 def _module_of(path: str) -> str:

@@ -135,8 +135,11 @@ def test_a_schema_without_end_is_refused() -> None:
     for level in range(1, 40):
         below = {"$ref": f"#/definitions/L{level - 1}"}
         twice["definitions"][f"L{level}"] = {"properties": {"a": below, "b": below}}
+    all_twice: dict[str, Any] = {"definitions": {"L0": STRING}, "$ref": "#/definitions/L39"}
+    for level in range(1, 40):
+        all_twice["definitions"][f"L{level}"] = {"allOf": [{"$ref": f"#/definitions/L{level - 1}"}] * 2}
     for schema, said in (
-        (node, "next contains itself"), (twice, "more than 20000 parts"),
+        (all_twice, "more than 20000 parts"), (node, "next contains itself"), (twice, "more than 20000 parts"),
         ({"allOf": [{"$ref": "#"}]}, "its allOf contains itself"), ({"$ref": "#"}, "the whole contains itself"),
         ({"$ref": "nowhere.json"}, "it refers to nowhere.json"), (7, "neither an object"),
         ({"oneOf": []}, "a union has no branch"), ({"type": "date"}, "unknown type"),

@@ -11,6 +11,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import text_format
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from pyspark.sql import types as T
@@ -201,6 +202,18 @@ def test_files_that_are_imported_are_read_with_it() -> None:
     written = Written(base64.b64encode(proto.SerializeToString()).decode(), (("geo/place.proto", place),))
     writer = Reader(written).writer(written)
     assert writer.make([writer.parse(b"\x0a\x09\x09" + bytes(6) + b"\xf0\x3f", 0)]).to_pylist() == [{"a": {"lat": 1.0}}]
+
+
+@pytest.mark.parametrize(
+    "path", ["google/protobuf/nowhere.proto", "google/type/nowhere.proto", "confluent/nowhere.proto", "google/type/.."]
+)
+def test_an_import_that_there_is_not_is_the_schemas_fault(path: str) -> None:
+    """Not that of packages: their error fails the task whatever bad_rows is."""
+    file = FileDescriptorProto.FromString(base64.b64decode(of("int32 a = 1;").text))
+    file.dependency.append(path)
+    text = base64.b64encode(file.SerializeToString()).decode()
+    with pytest.raises(BadRecord, match=f"it imports {path}, which there is not"):
+        Reader(of("int32 a = 1;")).writer(Written(text))
 
 
 def test_what_the_official_serializer_frames_is_read() -> None:
