@@ -299,7 +299,10 @@ class _Defaults:
             raise Mismatch(f"a default of the reader is not of its type, {kind}")
         match kind:
             case "bytes" | "fixed":
-                return _latin_1(default)
+                data = _latin_1(default)
+                if kind == "fixed" and len(data) != about["size"]:
+                    raise Mismatch(f"a default of the reader has not the {about['size']} bytes of its fixed")
+                return data
             case "enum":
                 if default not in about["symbols"]:
                     raise Mismatch("a default of the reader is no symbol of its enum")

@@ -163,6 +163,12 @@ def test_a_field_that_the_writer_has_not_gets_its_default(to: Any, default: Any,
     assert read(record("int"), record(new), {"f0": 1}, {"f0": 2}) == [{"new": expected}] * 2
 
 
+@pytest.mark.parametrize("default", ["", "abc", "abcde"])
+def test_a_default_of_another_size_than_its_fixed_is_refused(default: str) -> None:
+    new = {"name": "new", "type": FOUR, "default": default}
+    assert "has not the 4 bytes of its fixed" in why(record("int"), record(new), {"f0": 1})
+
+
 def test_fields_are_found_by_name_or_alias_in_any_order_and_others_are_left_out() -> None:
     written = record("int", "string", {"name": "gone", "type": PLACE}, name="old.r", namespace="old")
     to = record({"name": "b", "aliases": ["f1"], "type": "string"}, {"name": "f0", "type": "int"}, name="new.r")
