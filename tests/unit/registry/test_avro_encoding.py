@@ -1,5 +1,6 @@
 """The kernel writes Avro's bytes as fastavro writes them, and leaves to fastavro what it cannot."""
 
+import datetime as dt
 import json
 from typing import Any
 from unittest import mock
@@ -21,6 +22,7 @@ if KERNEL.encode_avro is None:
     pytest.skip("the kernel was not compiled", allow_module_level=True)
 
 HEAD = prefix(7)
+BEFORE_1970 = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, dt.UTC)
 
 
 def by_fastavro(encoding: Any, rows: pa.Array) -> pa.Array:
@@ -86,7 +88,8 @@ IN_AVRO = {"type": "record", "name": "i", "fields": [{"name": "y", "type": ["str
         (record(a={"type": "map", "values": ["null", "long"]}), columns_of(a=T.MapType(T.StringType(), T.LongType())),
          [{"a": {"k": 1, "l": None, "": 2}}, {"a": {}}]),
         (record(a=logical("long", "timestamp-nanos"), b=logical("long", "timestamp-millis")),
-         columns_of(a=T.TimestampType(), b=T.TimestampType()), [{"a": MOMENT, "b": MOMENT}]),
+         columns_of(a=T.TimestampType(), b=T.TimestampType()),
+         [{"a": MOMENT, "b": MOMENT}, {"a": BEFORE_1970, "b": BEFORE_1970}]),
         (record(a={"type": "fixed", "name": "f", "size": 2}), columns_of(a=T.BinaryType()), [{"a": b"ab"}]),
     ],
 )  # fmt: skip
@@ -99,7 +102,8 @@ def test_usual_columns_are_written_by_the_kernel(schema: str, columns: T.StructT
 @pytest.mark.parametrize(
     ("schema", "data_type", "bad"),
     [
-        ("long", T.LongType(), None), (ENUM, T.StringType(), "C"), (["null", ENUM], T.StringType(), "C"),
+        ("long", T.LongType(), None), (["long", "string"], T.LongType(), None),
+        (ENUM, T.StringType(), "C"), (["null", ENUM], T.StringType(), "C"),
         ({"type": "fixed", "name": "f", "size": 2}, T.BinaryType(), b"abc"),
         ({"type": "array", "items": "long"}, T.ArrayType(T.LongType()), [None]),
     ],
