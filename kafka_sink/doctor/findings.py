@@ -42,7 +42,9 @@ UNCLEAN = "unclean.leader.election.enable"
 MAX_MESSAGE = "max.message.bytes"
 TIMESTAMP_TYPE = "message.timestamp.type"
 BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
-TOPIC_SETTINGS = (MIN_ISR, UNCLEAN, MAX_MESSAGE, TIMESTAMP_TYPE, BEFORE, AFTER)
+# Records are in an object store (KIP-1150; Aiven's Inkless): no transaction may have such a topic.
+DISKLESS = ("diskless.enable", "inkless.enable")
+TOPIC_SETTINGS = (MIN_ISR, UNCLEAN, MAX_MESSAGE, TIMESTAMP_TYPE, BEFORE, AFTER, *DISKLESS)
 CEILING = "transaction.max.timeout.ms"
 AUTO_CREATE = "auto.create.topics.enable"
 # How long brokers keep the markers and decisions of exactly-once, and its transactional ids. A query may be stopped
@@ -196,6 +198,12 @@ def replication(answer: TopicMetadata) -> Finding:
 
 
 def settings(answer: TopicConfigs, config: SinkConfig) -> Finding:
+    diskless = next((name for name in DISKLESS if answer.values.get(name) == "true"), None)
+    if diskless is not None and config.delivery_guarantee == EXACTLY_ONCE:
+        return failed(
+            f"{diskless}=true: brokers take no transaction for a diskless topic, so every row would be refused",
+            "write to a topic that is not diskless, or set deliveryGuarantee=at-least-once",
+        )
     if answer.error_code == ErrorCode.NONE:
         return ok("known")
     return skipped(

@@ -142,6 +142,8 @@ class ClientConfig(Discreet, ABC):
     metadata_max_age_ms: int
     send_buffer_bytes: int
     receive_buffer_bytes: int
+    metadata_recovery_strategy: str
+    metadata_recovery_rebootstrap_trigger_ms: int
     security: SecurityConfig = SecurityConfig()
 
     @property

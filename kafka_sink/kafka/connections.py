@@ -55,6 +55,8 @@ def network_settings(config: ClientConfig) -> NetworkSettings:
         connections_max_idle_ms=config.connections_max_idle_ms,
         socket_connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
         socket_connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
+        metadata_recovery_strategy=config.metadata_recovery_strategy,
+        metadata_recovery_rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,
         **_of_kind(config),
     )
 

@@ -375,6 +375,15 @@ SECTIONS: tuple[Section, ...] = (
                "earlier"),
     )),
     Section("Connections", "", (
+        Option("kafka.metadata.recovery.strategy", "metadata_recovery_strategy", kinds.one_of("rebootstrap", "none"),
+               "rebootstrap",
+               "`rebootstrap`: the client asks its bootstrap servers again if no broker can be reached, if the cluster "
+               "tells it to (Kafka 4.0), and after kafka.metadata.recovery.rebootstrap.trigger.ms; `none`: never once "
+               "it knows the brokers"),
+        Option("kafka.metadata.recovery.rebootstrap.trigger.ms", "metadata_recovery_rebootstrap_trigger_ms",
+               kinds.MILLISECONDS_OR_NONE, 300_000,
+               "when brokers that can be reached have answered no request for metadata for so long, the client forgets "
+               "them and asks its bootstrap servers"),
         Option("kafka.client.id", "client_id", kinds.TEXT, "pykafka",
                "name in the brokers' logs, metrics and quotas"),
         Option("kafka.client.rack", None, kinds.TEXT, "",
@@ -472,7 +481,6 @@ REFUSED_PREFIXES: Mapping[str, str] = {
     "kafka.sasl.oauthbearer.jwks.": _BROKERS_VERIFY,
     "kafka.partitioner.": "use the 'partitioner' option, or a 'partition' column.",
     "kafka.metrics.": _NO_REPORTERS,
-    "kafka.metadata.recovery.": "remove it: pykafka has no such setting.",
 }
 
 # A user gives them to a write with a dict for both, or with INSERT INTO a view that reads.

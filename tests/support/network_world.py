@@ -83,10 +83,12 @@ def versions_answer(
     return framed(correlation_id, body)
 
 
-def metadata_answer(correlation_id: int, cluster_id: bytes | None = b"cluster-1", throttle_time_ms: int = 0) -> bytes:
+def metadata_answer(
+    correlation_id: int, cluster_id: bytes | None = b"cluster-1", throttle_time_ms: int = 0, error_code: int = 0
+) -> bytes:
     """Version 13, without brokers and topics."""
     named = b"\0" if cluster_id is None else bytes([len(cluster_id) + 1]) + cluster_id
-    body = struct.pack(">ib", throttle_time_ms, 1) + named + struct.pack(">ibhb", -1, 1, 0, 0)
+    body = struct.pack(">ib", throttle_time_ms, 1) + named + struct.pack(">ibhb", -1, 1, error_code, 0)
     return framed(correlation_id, b"\0" + body)
 
 

@@ -15,6 +15,8 @@ Non-obvious:
 * A bootstrap server at a broker's address is that broker (`nodes.py`). A connection to another bootstrap server is
   closed once a broker's connection is open and the bootstrap server has answered everything. Bootstrap servers are
   asked again only when no broker can be reached (KIP-899), which means that the last attempt at each broker failed.
+* The client begins with its bootstrap servers again (KIP-1102) when the cluster tells it to, or when brokers that can
+  be reached have left Metadata requests unanswered for five minutes. It forgets all brokers then.
 * A throttling broker answers first and then stops reading. The client sends it nothing for the throttle time that the
   broker gave (KIP-219), and extends the timeout of requests that the broker has not read. A new connection to that
   broker is read at once, but takes no request either: the quota belongs to the client, not to the connection.
@@ -35,7 +37,7 @@ import logging
 import os
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kafka_sink.errors import (
     ApisMissing,
@@ -66,8 +68,9 @@ from kafka_sink.kafka.net.transport import (
 )
 from kafka_sink.kafka.protocol.api import MAX_FRAME_BYTES, ClientResponse, Request
 from kafka_sink.kafka.protocol.apis.handshake import ApiVersionsRequest
-from kafka_sink.kafka.protocol.apis.metadata import Broker
+from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest, MetadataResponse
 from kafka_sink.kafka.protocol.connection import Answer, Connection, State
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.needs import Guarantee, lacking
 from kafka_sink.kafka.protocol.sasl import Authentication
 from kafka_sink.kafka.waits import MAX_THROTTLE_MS, Contact, backoff_ms
@@ -100,6 +103,8 @@ class NetworkSettings:
     connections_max_idle_ms: int = 540_000
     socket_connection_setup_timeout_ms: int = 10_000
     socket_connection_setup_timeout_max_ms: int = 30_000
+    metadata_recovery_strategy: str = "rebootstrap"
+    metadata_recovery_rebootstrap_trigger_ms: int = 300_000
     max_in_flight: int = 5
     max_response_bytes: int = MAX_FRAME_BYTES
     # What every broker must be able to keep.
@@ -150,6 +155,11 @@ class NetworkClient:
         self._began_ms: int | None = None
         self._away_since_ms: int | None = None
         self._was_reached = False
+        # The first Metadata request since the last answer to one (ms). None: all were answered.
+        self._asked_metadata_ms: int | None = None
+        # In this poll: an answer tells the client to, or a Metadata request failed, as all have for too long.
+        self._is_told_to_rebootstrap = False
+        self._is_metadata_late = False
         # The first error that no retry fixes.
         self.failure: ClusterError | WorkerExhausted | None = None
         # First and last failure of a connection for lack of files or memory (ms). None: none since the last success.
@@ -234,7 +244,9 @@ class NetworkClient:
         None, and begin a connection unless one is being made. Bootstrap servers are last, or first if no broker can be
         reached."""
         brokers, bootstrap = self._nodes.brokers, self._nodes.bootstrap
-        reached = not all(node.failures for node in brokers)
+        if self._settings.metadata_recovery_strategy == "none" and brokers:
+            bootstrap = ()
+        reached = self._reaches_brokers
         to_be_asked = [node for node in bootstrap if self._identity.is_to_be_asked(node.server)]
         for group in (to_be_asked, *((brokers, bootstrap) if reached else (bootstrap, brokers))):
             nodes = self._in_random_rotation(group)
@@ -253,6 +265,11 @@ class NetworkClient:
             if any(node.state is NodeState.READY for node in nodes):
                 return None
         return None
+
+    @property
+    def _reaches_brokers(self) -> bool:
+        """False if the last attempt at each broker failed, and without brokers."""
+        return not all(node.failures for node in self._nodes.brokers)
 
     def _in_random_rotation(self, nodes: Sequence[Node]) -> Sequence[Node]:
         offset = self._rng.randrange(len(nodes)) if nodes else 0
@@ -333,6 +350,8 @@ class NetworkClient:
             self._respond(Answer(pending, request, None), self.last_error, now_ms)
             return
         node.used_ms = now_ms
+        if isinstance(request, MetadataRequest) and self._asked_metadata_ms is None:
+            self._asked_metadata_ms = now_ms
         buffers = connection.send(request, pending, expect_response=expect_response)
         self._transmit(node, buffers, tell_at_once=not expect_response)
 
@@ -401,6 +420,7 @@ class NetworkClient:
         for event in self._transport.poll(self._wait_ms(timeout_ms, self._clock_ms())):
             self._on_event(event, self._clock_ms())
         self._on_time(self._clock_ms())
+        self._rebootstrap_if_due(self._clock_ms())
         self._leave_bootstrap(self._clock_ms())
         responses, self._responses = self._responses, []
         return responses
@@ -476,6 +496,18 @@ class NetworkClient:
         changed = ClusterChanged(broker=str(node), expected=str(self.cluster_id), found=str(found))
         self._disconnect(node, changed.what, now_ms, changed)
         return False
+
+    def _rebootstrap_if_due(self, now_ms: int) -> None:
+        """Forget all brokers if the cluster asks for it, or if brokers that can be reached answer no Metadata request.
+        If none can be reached, bootstrap servers are asked already, and the brokers may come back."""
+        is_due = self._is_told_to_rebootstrap or (self._is_metadata_late and self._reaches_brokers)
+        self._is_told_to_rebootstrap = self._is_metadata_late = False
+        if not is_due or self._settings.metadata_recovery_strategy == "none":
+            return
+        self._asked_metadata_ms = None
+        for node in [each for each in self._by_key.values() if each.node_id >= 0]:
+            self._disconnect(node, "the client begins with its bootstrap servers again", now_ms)
+        self._nodes.list_brokers(())
 
     def _leave_bootstrap(self, now_ms: int) -> None:
         """Close connections to bootstrap servers whose address is no broker's, once brokers answer everything."""
@@ -583,6 +615,13 @@ class NetworkClient:
             if response.throttle_time_ms > 0:
                 self._throttle(node, response.throttle_time_ms, now_ms)
                 self._hold(now_ms)
+        if isinstance(response, MetadataResponse):
+            self._asked_metadata_ms = None
+            if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+                self._is_told_to_rebootstrap = True
+                self._note(node, "it tells the client to begin with the bootstrap servers again (KIP-1102)")
+                self._respond(replace(answer, response=None), self.last_error, now_ms)
+                return
         self._respond(answer, None, now_ms)
 
     def _throttle(self, node: Node, throttle_time_ms: int, now_ms: int) -> None:
@@ -604,6 +643,9 @@ class NetworkClient:
 
     def _respond(self, answer: Answer, error: str | None, now_ms: int) -> None:
         pending: _Pending = answer.token
+        if error is not None and isinstance(answer.request, MetadataRequest) and self._asked_metadata_ms is not None:
+            unanswered_ms = now_ms - self._asked_metadata_ms
+            self._is_metadata_late |= unanswered_ms >= self._settings.metadata_recovery_rebootstrap_trigger_ms
         self._responses.append(
             ClientResponse(
                 node_id=pending.node_id,

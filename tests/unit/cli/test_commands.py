@@ -114,7 +114,7 @@ def test_an_option_of_reads_is_told_as_one_and_a_refused_prefix_finds_its_names(
     assert "startingOffsets  (of reads, default none)" in said(capsys, "startingoffsets")
     both = said(capsys, "includeHeaders")
     assert "includeHeaders  (default true)" in both and "includeHeaders  (of reads, default false)" in both
-    assert said(capsys, "kafka.metadata.recovery.strategy").startswith("kafka.metadata.recovery.*  (refused)")
+    assert said(capsys, "kafka.metrics.recording.level").startswith("kafka.metrics.*  (refused)")
 
 
 def test_a_part_of_a_name_finds_all_and_a_whole_name_comes_alone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from effort import examples
 from kafka_sink.errors import ClusterChanged
 from kafka_sink.kafka.net.transport import Connected, Disconnected, Event, Received, Sent, TlsFailure
-from kafka_sink.kafka.protocol.apis.metadata import Broker
+from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest
 from kafka_sink.kafka.waits import Contact
 from network_world import (
     INIT,
@@ -19,8 +19,10 @@ from network_world import (
     World,
     authenticate_answer,
     brokers,
+    correlation_id,
     handshake_answer,
     knowing,
+    metadata_answer,
     versions_answer,
 )
 
@@ -216,6 +218,93 @@ class TestLeft:
         tried = dialled(world)
         assert ({*tried[:2]}, tried[2]) == ({"b1", "b2"}, "boot")
         assert all(tried.count(host) >= 2 for host in ("boot", "b1", "b2"))
+
+
+BROKERS_ONLY = MetadataRequest((), allow_auto_topic_creation=False)
+
+
+class TestRebootstrap:
+    """KIP-1102."""
+
+    def ask(self, world: World, node_id: int) -> int:
+        """Ask a broker for metadata. Return the number of the request."""
+        world.client.send(node_id, BROKERS_ONLY, world.now_ms, "token")
+        return correlation_id(world.transport.outbox[world.key][-1])
+
+    @pytest.mark.parametrize("strategy", ["rebootstrap", "none"])
+    def test_if_the_cluster_tells_it_to(self, strategy: str) -> None:
+        world = World(named("boot", "b1", "b2"), metadata_recovery_strategy=strategy)
+        world.client.update_brokers(brokers(1, 2))
+        key = world.open(1)
+        answer = metadata_answer(self.ask(world, 1), error_code=129)
+        world.send("other", 1)
+        responses = world.poll(Sent(key), Sent(key), Received(key, answer))
+        told = responses[0]
+        assert told.response is None and "tells the client to begin with the bootstrap servers" in str(told.error)
+        if strategy == "none":
+            assert (len(responses), world.transport.open) == (1, {key})
+            return
+        # Every request in flight fails, as with any connection that is lost.
+        assert [each.token for each in responses] == ["token", "other"]
+        assert world.transport.open == set()
+        assert [world.client.ready(node_id, world.now_ms) for node_id in (1, 2)] == [False, False]
+        assert world.client.least_loaded_node(world.now_ms) is None
+        assert dialled(world)[-1] == "boot"
+        world.dial(None)
+        assert world.client.least_loaded_node(world.now_ms) == -1
+        world.client.update_brokers(brokers(3))
+        assert world.client.least_loaded_node(world.now_ms) is None
+        assert dialled(world)[-1] == "boot"
+
+    def test_a_bootstrap_server_that_was_a_broker_is_one_again(self) -> None:
+        world = World(named("boot"))
+        key = world.open()
+        world.client.update_brokers([AT_BOOT])
+        answer = metadata_answer(self.ask(world, 7), error_code=129)
+        world.poll(Sent(key), Received(key, answer))
+        assert world.client.least_loaded_node(world.now_ms) is None
+        world.dial(None)
+        assert world.client.least_loaded_node(world.now_ms) == -1
+
+    @pytest.mark.parametrize("is_answered", [False, True])
+    def test_if_brokers_that_can_be_reached_answer_no_request_for_metadata(self, is_answered: bool) -> None:
+        world = World(
+            named("boot", "b1", "b2", "b3"), request_timeout_ms=1_000, metadata_recovery_rebootstrap_trigger_ms=2_500
+        )
+        world.client.update_brokers(brokers(1, 2, 3))
+        for attempt in range(4):
+            key = world.open(1)
+            number = self.ask(world, 1)
+            if is_answered and attempt == 1:
+                world.poll(Sent(key), Received(key, metadata_answer(number)))
+                world.lose(key, 1_000)
+                continue
+            world.poll(Sent(key))
+            (failed,) = world.poll(timeout_ms=1_000)
+            assert "no answer within 1000 ms" in str(failed.error)
+            if world.client.delay_ms(1, world.now_ms) is None:
+                break
+            world.poll(timeout_ms=200)
+        is_forgotten = world.client.delay_ms(1, world.now_ms) is None
+        assert (is_forgotten, attempt) == ((False, 3) if is_answered else (True, 2))
+
+    def test_not_while_no_broker_can_be_reached(self) -> None:
+        """Their bootstrap servers may be gone for good, and the brokers come back."""
+        world = World(named("boot", "b1"), request_timeout_ms=1_000, metadata_recovery_rebootstrap_trigger_ms=0)
+        world.client.update_brokers(brokers(1))
+        key = world.open(1)
+        self.ask(world, 1)
+        world.poll(Disconnected(key, "cut"))
+        assert world.client.delay_ms(1, world.now_ms) is not None
+
+    def test_with_none_a_bootstrap_server_is_not_asked_again(self) -> None:
+        world = World(named("boot", "b1"), metadata_recovery_strategy="none")
+        world.client.update_brokers(brokers(1))
+        for _ in range(5):
+            assert world.client.least_loaded_node(world.now_ms) is None
+            refuse(world)
+            world.poll(timeout_ms=2_000)
+        assert set(dialled(world)) == {"b1"}
 
 
 class TestAnotherCluster:
