@@ -67,13 +67,13 @@ def _decision(found: SinkTransactions) -> Document | None:
 
 
 def _slots(found: SinkTransactions) -> list[Document]:
-    """Return the slots of the decision. `pinned` is null if the slot's rows were visible before the decision."""
+    """Return the slots of the decision. `pinned` is null if a slot had no rows, or if they were visible before."""
     if found.decision is None:
         return []
     return [
         {
             "slot": slot,
-            "pinned": None if ids is None else _ids(ids),
+            "pinned": None if ids is None or slot in found.decision.resting else _ids(ids),
             "visible": _is_visible(found, slot),
             "marker_micro_batch_id": _marked(found, slot),
             "transaction": _now(found.transactions.get(found.sink.names.slot(slot))),

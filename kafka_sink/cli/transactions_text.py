@@ -140,7 +140,7 @@ def tell_slots(found: SinkTransactions) -> None:
         rows.append(
             (
                 str(slot),
-                "visible before" if ids is None else str(ids),
+                "no rows" if slot in found.decision.resting else "visible before" if ids is None else str(ids),
                 ("not known" if marker is None else "no") if slot in found.missing else "yes",
                 marker_now(marker),
                 "forgotten" if now is None else f"{now.state} {now.producer_id}:{now.producer_epoch}",

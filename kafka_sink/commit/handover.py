@@ -42,7 +42,8 @@ class Facts:
 
     `generation`: the driver's ids for this micro-batch; other ids belong to another run. `markers`: the markers of the
     decision's slots, by slot. `unproved`: the decision's slots that lost their markers and may be visible or not.
-    `is_forgotten`: there was a decision, and it is gone.
+    `is_forgotten`: there was a decision, and it is gone. `awake`: slots with an open transaction under ids that have
+    committed, which only InitProducerId ends: a late request of version 1 began it, or the coordinator went back.
     """
 
     generation: Ids
@@ -50,11 +51,13 @@ class Facts:
     markers: Mapping[int, Marker]
     unproved: tuple[int, ...] = ()
     is_forgotten: bool = False
+    awake: tuple[int, ...] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the slots in columns, of which a task reads one place."""
         decision = self.decision and replace(self.decision, pinned=Pins.of(self.decision.pinned))
-        return Facts, (self.generation, decision, Markers.of(self.markers), self.unproved, self.is_forgotten)
+        markers = Markers.of(self.markers)
+        return Facts, (self.generation, decision, markers, self.unproved, self.is_forgotten, self.awake)
 
     @property
     def visible(self) -> dict[int, Marker]:
@@ -68,15 +71,36 @@ class Facts:
 
     @property
     def missing(self) -> list[int]:
-        """The decided slots that are not visible."""
-        visible = self.visible
-        return [slot for slot in range(len(self.decision.pinned)) if slot not in visible] if self.decision else []
+        """The decided slots that are not visible. A slot that rested has nothing to show."""
+        if self.decision is None:
+            return []
+        there = self.visible.keys() | self.decision.resting
+        return [slot for slot in range(len(self.decision.pinned)) if slot not in there]
+
+    def resting_ids(self, slot: int, transaction_version: int) -> Ids | None:
+        """Return the ids of the slot's last commit if the slot may rest: without rows it then needs no transaction.
+
+        None: the slot needs one, even without rows. Slot 0 always does, so that its coordinator shows if a decision
+        was lost. So does a slot whose last commit is unknown or of another version of transactions.
+        """
+        decision = self.decision
+        if decision is None or not 0 < slot < len(decision.pinned) or slot in self.awake:
+            return None
+        marker = self.markers.get(slot)
+        decided = decision.micro_batch_id, decision.query_id
+        is_visible = marker is not None and (marker.micro_batch_id, marker.query_id) == decided
+        is_settled = is_visible or slot in decision.resting
+        return decision.pinned[slot] if is_settled and decision.transaction_version == transaction_version else None
 
 
 def visible_of(decision: Decision, markers: Mapping[int, Marker]) -> dict[int, Marker]:
-    """Return the `markers` that belong to the decision's micro-batch."""
+    """Return the `markers` that belong to the decision's micro-batch.
+
+    Once a slot is visible, the slots that rested are too: their replay must have no rows either.
+    """
     decided = decision.micro_batch_id, decision.query_id
-    return {slot: marker for slot, marker in markers.items() if (marker.micro_batch_id, marker.query_id) == decided}
+    visible = {slot: marker for slot, marker in markers.items() if (marker.micro_batch_id, marker.query_id) == decided}
+    return {slot: decision.marker_of(slot) for slot in decision.resting} | visible if visible else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +119,7 @@ class SlotPrepared:
     The task counts visible rows again and does not write them. `partitions`: the partitions that the task wrote to, or
     all partitions that may have the visible rows. `first_offsets`: the offset of the first row by written partition,
     None if the leader did not return it. `record_counts`: how many records the leader acknowledged, by written
-    partition.
+    partition. `rests`: the slot has no rows and no transaction; `ids` are those of its last commit.
     """
 
     slot: int
@@ -106,6 +130,12 @@ class SlotPrepared:
     partitions: tuple[TopicPartition, ...] = ()
     first_offsets: Mapping[TopicPartition, int | None] = field(default_factory=dict)
     record_counts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    rests: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """True if the task has left a transaction open, which the commit must end."""
+        return self.visible is None and not self.rests
 
 
 def command(sink: Sink, name: str, *, topic: str | None = None) -> str:

@@ -41,6 +41,9 @@ NO_OFFSET = -1
 TOPIC_SIGN = "@"
 # Marks the id of the topic before it. Releases without ids read it as one more topic, with a name that no broker has.
 TOPIC_ID_SIGN = "@@"
+# Marks the list of slots that rested. Releases before it read it as one more topic, with a name that no broker has, and
+# give those slots a marker.
+RESTING_SIGN = "="
 # First character of a digest; no fingerprint begins with it. A decision puts TOPIC_SIGN before it for such releases.
 DIGEST_SIGN = "~"
 # No query has this id, and no rows have this fingerprint.
@@ -51,6 +54,7 @@ MAX_PARTS = 99_999
 _MAX_PRODUCER_ID = 2**63 - 1
 _MAX_PRODUCER_EPOCH = 2**15 - 1
 _is_digest = re.compile(TOPIC_SIGN + DIGEST_SIGN + "[0-9a-f]{8}").fullmatch
+_is_hex = re.compile("[1-9a-f][0-9a-f]*").fullmatch
 
 
 class HasIds(Protocol):
@@ -185,7 +189,8 @@ class Decision:
     `pinned`: the ids of each slot, None for a slot that was visible before. `generation`: the driver's ids, so that the
     decisions of two drivers about one micro-batch differ. `decided_ms`: wall-clock time, ms since 1970. `topics`: the
     topics of the micro-batch's rows. `topic_ids`: their ids by name, if the brokers have ids: a recreated topic has
-    another id. `digests`: the digests of the slots' fingerprints, empty in decisions of earlier releases.
+    another id. `digests`: the digests of the slots' fingerprints, empty in decisions of earlier releases. `resting`:
+    the slots without rows and without a transaction. They pin the ids of their last commit, as decided before.
     """
 
     micro_batch_id: int
@@ -197,6 +202,7 @@ class Decision:
     topics: tuple[str, ...] = ()
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     digests: tuple[str, ...] = ()
+    resting: frozenset[int] = frozenset()
 
     def created_again(self, topic_ids: Mapping[str, str | None]) -> dict[str, tuple[str, str]]:
         """Return the old and the new id of each topic, by name, if its id in `topic_ids` differs."""
@@ -215,6 +221,10 @@ class Decision:
     def is_nothing(self) -> bool:
         return self.query_id == NO_QUERY
 
+    def marker_of(self, slot: int) -> Marker:
+        """Return the marker that this decision's commit gives to a slot, with the digest alone."""
+        return Marker(self.micro_batch_id, self.query_id, self.digests[slot] if self.digests else FORGOTTEN)
+
     def texts(self, max_characters: int = METADATA_MAX_CHARACTERS) -> list[str]:
         """Return the metadata of each group of the decision.
 
@@ -222,6 +232,8 @@ class Decision:
         """
         items = ["-" if ids is None else str(ids) for ids in self.pinned]
         items += [f"{TOPIC_SIGN}{digest}" for digest in self.digests]
+        if self.resting:
+            items.append(f"{TOPIC_SIGN}{RESTING_SIGN}{sum(1 << slot for slot in self.resting):x}")
         for topic in self.topics:
             items.append(f"{TOPIC_SIGN}{topic}")
             if topic in self.topic_ids:
@@ -287,9 +299,14 @@ class Decision:
         pins = items[: len(items) - len(of_topics)]
         digests = tuple(item.removeprefix(TOPIC_SIGN) for item in takewhile(_is_digest, of_topics))
         try:
-            topics, topic_ids = _read_topics(of_topics[len(digests) :])
-            if len(digests) not in (0, len(pins)) or any(topic.startswith(DIGEST_SIGN) for topic in topics):
+            resting, named = _read_resting(of_topics[len(digests) :])
+            topics, topic_ids = _read_topics(named)
+            if len(digests) not in (0, len(pins)) or any(
+                topic.startswith((DIGEST_SIGN, RESTING_SIGN)) for topic in topics
+            ):
                 raise ValueError(digests)
+            if any(slot >= len(digests) or pins[slot] == "-" for slot in resting):
+                raise ValueError(resting)
             return cls(
                 micro_batch_id=int(offset_text),
                 query_id=query_id,
@@ -300,9 +317,23 @@ class Decision:
                 topics=topics,
                 topic_ids=topic_ids,
                 digests=digests,
+                resting=resting,
             )
         except ValueError:
             raise UnreadableState(group=group_id, found=text) from None
+
+
+def _read_resting(items: Sequence[str]) -> tuple[frozenset[int], Sequence[str]]:
+    """Return the slots that rested, and the items behind their list. Raises ValueError."""
+    sign = TOPIC_SIGN + RESTING_SIGN
+    if not items or not items[0].startswith(sign):
+        return frozenset(), items
+    text = items[0].removeprefix(sign)
+    # As written: int() would also read "_", "+" and capitals.
+    if not _is_hex(text):
+        raise ValueError(text)
+    bits = int(text, 16)
+    return frozenset(slot for slot in range(bits.bit_length()) if bits >> slot & 1), items[1:]
 
 
 def _read_topics(items: Sequence[str]) -> tuple[tuple[str, ...], dict[str, str]]:

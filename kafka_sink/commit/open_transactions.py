@@ -187,8 +187,8 @@ class SinkTransactions:
         decision = self.decision
         if decision is None:
             return ()
-        visible = visible_of(decision, self.markers)
-        return tuple(slot for slot, ids in enumerate(decision.pinned) if slot not in visible and ids is not None)
+        there = visible_of(decision, self.markers).keys() | decision.resting
+        return tuple(slot for slot, ids in enumerate(decision.pinned) if slot not in there and ids is not None)
 
     @property
     def lost(self) -> tuple[int, ...]:

@@ -31,14 +31,14 @@ Source: KIP-98, KIP-447 (require stable), KIP-664 (describing), KIP-890 (version
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from kafka_sink.commit.handover import Facts, Sink, SlotBegun, SlotPrepared, visible_of
 from kafka_sink.commit.hanging import check_leaders, end_hanging, producers, still_open
-from kafka_sink.commit.markers import FORGOTTEN, NOTHING_COMMITTED, Decision, Ids, Marker, digest_of
+from kafka_sink.commit.markers import NOTHING_COMMITTED, Decision, Ids, Marker, digest_of
 from kafka_sink.commit.replay import check_decision, check_may_follow, check_replay
 from kafka_sink.commit.requests import (
     PAUSES_MS,
@@ -112,23 +112,24 @@ def plan(sink: Sink, *, allow_lost_state: bool = False) -> Steps[Facts]:
     is_forgotten = decision is None and sink.comes_again
     if decision is not None and decision.is_nothing:
         decision = None
-    visible: dict[int, Marker] = {}
+    known: dict[int, Marker] = {}
     was_committed: dict[int, bool | None] = {}
     if decision is not None:
-        visible = yield from _visible(sink, decision)
-        was_committed = yield from finish(sink, decision, visible)
-    still_open = yield from _open_since(sink, decision, _in(listed, "Ongoing"))
+        known = yield from _known(sink, decision)
+        was_committed = yield from finish(sink, decision, known)
+    still_open, decided = yield from _open_since(sink, decision, _in(listed, "Ongoing"))
     yield from abort_open(sink, generation, still_open)
+    awake = tuple(sorted(sink.names.slot_of(each.transactional_id) for each in decided))
     slots = range(len(decision.pinned)) if decision is not None else ()
     # Read after the aborts: the marker of an open transaction is unstable until the transaction ends.
-    missing = [slot for slot in slots if slot not in visible]
-    markers = visible | (yield from read_markers(sink, missing, barrier=f"plan {generation}"))
+    missing = [slot for slot in slots if slot not in known]
+    markers = known | (yield from read_markers(sink, missing, barrier=f"plan {generation}"))
     lost, unproved = _lost_markers(decision, markers, was_committed) if decision is not None else ({}, ())
     if lost:
         # Write the proof before a task Inits the slot: after an Init the coordinator has forgotten the last end.
         restored = {sink.names.slot(slot): (marker.micro_batch_id, marker.text) for slot, marker in lost.items()}
         return (yield from _plan_after(sink, generation, restored, allow_lost_state))
-    return Facts(generation, decision, markers, unproved, is_forgotten)
+    return Facts(generation, decision, markers, unproved, is_forgotten, awake)
 
 
 def _lost_markers(
@@ -136,7 +137,8 @@ def _lost_markers(
 ) -> tuple[dict[int, Marker], tuple[int, ...]]:
     """Return the markers to restore, by slot, and the slots whose state is unproved.
 
-    A marker is restored where its group does not show the decision, but other facts prove the state of the slot. An
+    A marker is restored where its group does not show the decision, but other facts prove the state of the slot. A slot
+    that rested has no marker of the decision. If its older marker has expired, it says that nothing was committed. An
     older marker proves that the pinned transaction was not committed: the commit would have replaced it, and a deleted
     or expired offset does not come back. A missing marker proves nothing.
     """
@@ -144,11 +146,13 @@ def _lost_markers(
     unproved = []
     visible = visible_of(decision, markers)
     for slot, ids in enumerate(decision.pinned):
-        if slot in visible:
+        if slot in decision.resting:
+            if slot not in markers:
+                lost[slot] = NOTHING_COMMITTED
+        elif slot in visible:
             continue
-        if ids is None or was_committed.get(slot):
-            digest = decision.digests[slot] if decision.digests else FORGOTTEN
-            lost[slot] = Marker(decision.micro_batch_id, decision.query_id, digest)
+        elif ids is None or was_committed.get(slot):
+            lost[slot] = decision.marker_of(slot)
         elif slot not in markers and was_committed.get(slot) is False:
             lost[slot] = NOTHING_COMMITTED
         elif slot not in markers:
@@ -227,18 +231,25 @@ def _is_last(decision: Decision | None, generation: Ids) -> bool:
     return decision is not None and generation == _next_after(decision.generation, decision)
 
 
-def _visible(sink: Sink, decision: Decision) -> Steps[dict[int, Marker]]:
-    """Return the markers of the decision's visible slots. Normally all are visible, and `finish` sends nothing."""
+def _known(sink: Sink, decision: Decision) -> Steps[dict[int, Marker]]:
+    """Return the markers of the decision's visible slots, and the older ones of slots that rested.
+
+    Normally these are all slots, and `finish` sends nothing.
+    """
     found = yield from read_markers(sink, range(len(decision.pinned)), stable=False)
-    return visible_of(decision, found)
+    needed = visible_of(decision, found).keys() | decision.resting
+    return {slot: marker for slot, marker in found.items() if slot in needed}
 
 
-def finish(sink: Sink, decision: Decision, visible: Container[int] = ()) -> Steps[dict[int, bool | None]]:
+def finish(
+    sink: Sink, decision: Decision, visible: Mapping[int, Marker] = MappingProxyType({})
+) -> Steps[dict[int, bool | None]]:
     """Commit each transaction that the decision names and that is not `visible`, with the pinned ids.
 
     Returns True by slot if the transaction was committed, False if it was not, None if the coordinator proves neither.
     """
-    slots = [slot for slot, ids in enumerate(decision.pinned) if ids is not None and slot not in visible]
+    done = visible.keys() | decision.resting
+    slots = [slot for slot, ids in enumerate(decision.pinned) if ids is not None and slot not in done]
     if not slots:
         return {}
     pinned = [(sink.names.slot(slot), ids) for slot in slots if (ids := decision.pinned[slot]) is not None]
@@ -324,10 +335,12 @@ def _listed(sink: Sink) -> Steps[list[tuple[str, str]]]:
     ]
 
 
-def _open_since(sink: Sink, decision: Decision | None, listed: Sequence[str]) -> Steps[list[TransactionDescription]]:
-    """Return the `listed` transactions that are open and began after the decision.
+def _open_since(
+    sink: Sink, decision: Decision | None, listed: Sequence[str]
+) -> Steps[tuple[list[TransactionDescription], list[TransactionDescription]]]:
+    """Return the `listed` transactions that are open: those that began after the decision, and those under its ids.
 
-    The transactions that the decision names have ended by now.
+    The transactions that the decision names have ended by now, so normally there are none under its ids.
     """
     found = yield from described(listed)
     for pause_ms in PAUSES_MS:
@@ -336,7 +349,8 @@ def _open_since(sink: Sink, decision: Decision | None, listed: Sequence[str]) ->
         yield [Pause(pause_ms)]
         found = yield from described(listed)
     are_open = [each for each in found if each.state == "Ongoing"]
-    return [each for each in are_open if decision is None or not is_decided(sink, decision, each)]
+    decided = [each for each in are_open if decision is not None and is_decided(sink, decision, each)]
+    return [each for each in are_open if each not in decided], decided
 
 
 def _is_of_before(sink: Sink, decision: Decision | None, found: Sequence[TransactionDescription]) -> Steps[bool]:
@@ -437,12 +451,13 @@ def check_written(
     # The rows of the first write must be readable, even if this write has other rows.
     yield from end_what_hangs(sink, facts, touched, allow_lost_state=allow_lost_state)
     visible_in_order = [visible[slot] for slot in sorted(visible)]
-    restored = sorted(slot for slot, marker in visible.items() if marker.is_restored)
+    with_rows = {slot: marker for slot, marker in visible.items() if slot not in decision.resting}
+    restored = sorted(slot for slot, marker in with_rows.items() if marker.is_restored)
     if restored:
         is_same = len(counted) == len(visible) and all(map(Marker.may_be_of, visible_in_order, counted))
         if (facts.incomparable or not is_same) and not allow_lost_state:
             raise FingerprintsLost(sink=sink.names.sink, micro_batch_id=version, slots=restored)
-    elif total(counted) != total(marker.fingerprint for marker in visible.values()):
+    elif total(counted) != total(marker.fingerprint for marker in with_rows.values()):
         raise NonDeterministicReplay(sink=sink.names.sink, micro_batch_id=version, slots=sorted(visible))
 
 
@@ -581,7 +596,7 @@ def commit(
     """
     check_decision(sink, facts, prepared, micro_batch_id=micro_batch_id, allow_lost_state=allow_lost_state)
     check_replay(sink, prepared, micro_batch_id=micro_batch_id)
-    open_slots = [each for each in prepared if each.visible is None]
+    open_slots = [each for each in prepared if each.is_open]
     unproved: list[SlotPrepared] = []
     decided = facts.decision
     is_decided = decided is not None and (decided.micro_batch_id, decided.query_id, len(decided.pinned)) == (
@@ -601,11 +616,13 @@ def commit(
             topics=tuple(topics),
             topic_ids={topic: topic_id for topic in topics if (topic_id := topic_ids.get(topic)) is not None},
             digests=tuple(digest_of(each.fingerprint) for each in prepared),
+            resting=frozenset(each.slot for each in prepared if each.rests),
         )
-        _, (found, described_ms), waited_ms = yield from at_once(
+        _, (found, described_ms), waited_ms, _ = yield from at_once(
             _write_decision(sink, decision),
             _check_open(sink, open_slots, decision, open_ms),
             check_leaders(sink, open_slots, generation=facts.generation, micro_batch_id=micro_batch_id),
+            _check_resting(sink, decision),
         )
         if waited_ms:
             # During the wait a transaction may have ended or come too close to its timeout.
@@ -645,6 +662,33 @@ def _check_open(
         if description.state != "Ongoing" or Ids.of(description) != each.ids:
             raise (yield from _too_late(sink, decision, description, each.ids, open_ms + waited_ms))
     return found, waited_ms
+
+
+def _check_resting(sink: Sink, decision: Decision) -> Steps[None]:
+    """Check that no attempt of a slot that rests has left a transaction open, which no decision would end.
+
+    Such an attempt found rows where the attempt whose message came found none. Raises AttemptReplaced, or DriverFenced
+    if another run has begun.
+    """
+    resting = {sink.names.slot(slot) for slot in decision.resting}
+    if not resting:
+        return
+    for pause_ms in (*PAUSES_MS, None):
+        listed = yield from list_open(sink)
+        found = yield from described([name for name in listed if name in resting])
+        still_open = [each for each in found if each.state == "Ongoing"]
+        # A transaction that an earlier decision ended is open for a stale coordinator alone.
+        if pause_ms is None or not any(is_decided(sink, decision, each) for each in still_open):
+            break
+        yield [Pause(pause_ms)]
+    if still_open:
+        yield from check_generation(sink, decision.generation)
+        first = still_open[0]
+        raise AttemptReplaced(
+            transactional_id=first.transactional_id,
+            expected=str(_pinned(decision, sink.names.slot_of(first.transactional_id))),
+            found=f"{first.state} {Ids.of(first)}",
+        )
 
 
 def _check_ages(
@@ -782,8 +826,12 @@ def _verify(
     `unproved`: the slots whose coordinators do not prove the commit. There another run may have written the rows and
     the marker again. Raises CommitOutcomeUnknown, VerificationRefused, HangingTransaction.
     """
-    markers = yield from read_markers(sink, [each.slot for each in prepared])
-    expected = {each.slot: each.visible or Marker(micro_batch_id, each.query_id, each.fingerprint) for each in prepared}
+    expected = {
+        each.slot: each.visible or Marker(micro_batch_id, each.query_id, each.fingerprint)
+        for each in prepared
+        if not each.rests
+    }
+    markers = yield from read_markers(sink, list(expected))
     missing = [slot for slot, marker in expected.items() if markers.get(slot) != marker]
     if missing:
         markers |= yield from read_markers(sink, missing, barrier=f"verify {facts.generation}")
@@ -818,7 +866,7 @@ def _committed(facts: Facts, prepared: Sequence[SlotPrepared], micro_batch_id: i
     The key has the epoch too, because a later attempt of a slot has the same producer id. A slot that was visible
     before has the ids that the earlier decision pins.
     """
-    new = {each.ids: each.slot for each in prepared if each.visible is None}
+    new = {each.ids: each.slot for each in prepared if each.is_open}
     decided = facts.decision
     if decided is None or (decided.micro_batch_id, decided.query_id) != (micro_batch_id, prepared[0].query_id):
         return new
@@ -886,7 +934,7 @@ def _end_begun(sink: Sink, facts: Facts) -> Steps[None]:
     attempt that begins later finds another generation, and stops.
     """
     listed = yield from _listed(sink)
-    still_open = yield from _open_since(sink, facts.decision, _in(listed, "Ongoing"))
+    still_open, _ = yield from _open_since(sink, facts.decision, _in(listed, "Ongoing"))
     yield from abort_open(sink, facts.generation, still_open)
     begun = _in(listed, "Empty")
     if not begun:

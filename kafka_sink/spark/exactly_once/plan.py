@@ -200,7 +200,8 @@ def _take_over(client: AdminClient, config: SinkConfig, sink: Sink) -> Facts:
     facts = run(client, two_phase.plan(sink, allow_lost_state=config.allow_lost_state))
     if facts.decision is None and sink.comes_again:
         _check_retention(client, config)
-    if restored := [slot for slot, marker in facts.visible.items() if marker.is_restored]:
+    resting = facts.decision.resting if facts.decision is not None else ()
+    if restored := [slot for slot, marker in facts.visible.items() if marker.is_restored and slot not in resting]:
         log.warning(
             "consumer groups of %r were deleted or have expired: of slot %s the transactions' coordinators proved "
             "that the last micro-batch is committed. Nothing is written again.",

@@ -15,7 +15,7 @@ from kafka_sink.commit.runner import run
 from kafka_sink.errors import AnotherCheckpoint, NotPlanned, RefusedOption
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.clock import wall_clock_ms
-from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
+from kafka_sink.kafka.producer.acknowledgements import PackedRuns, PartitionOffsets
 from kafka_sink.kafka.producer.transaction_manager import Transaction
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import lease_producer
@@ -26,7 +26,7 @@ from kafka_sink.records.fingerprint import Fingerprint, total
 from kafka_sink.spark.exactly_once.plan import CountedCommitMessage, Plan, PreparedCommitMessage, in_transaction_errors
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.limits import bad_row_policy, pace
-from kafka_sink.spark.rows import TaskRows, produce_rows
+from kafka_sink.spark.rows import TaskRows, begun, produce_rows
 from kafka_sink.spark.task import Task
 from kafka_sink.spark.task_results import Identity, row_identity, stream_identity, task_proof
 
@@ -78,11 +78,15 @@ def _prepare(
     if plan.query_id not in (None, identity.query_id):
         raise AnotherCheckpoint(sink=plan.sink.names.sink, query_id=identity.query_id, found_query_id=plan.query_id)
     started_ms = wall_clock_ms()
-    with lease_producer(config.producer, plan.sink.cluster_id, spark_partition=task.slot) as producer:
-        slot = _Slot(config, plan, task, identity, producer)
-        begun = slot.begin()
-        send = slot.send if begun.visible is None else slot.read_again
-        rows, prepared = send(begun, chain, arrow_batches)
+    ids = plan.facts.resting_ids(task.slot, plan.sink.transaction_version)
+    begun_batches = arrow_batches if ids is None else begun(arrow_batches)
+    if ids is not None and begun_batches is None:
+        rows = TaskRows(record_count=0, runs=PackedRuns())
+        digest = _digest_of(Fingerprint(), config)
+        prepared = SlotPrepared(task.slot, ids, identity.query_id, digest, visible=None, rests=True)
+    else:
+        assert begun_batches is not None, "a slot that may not rest has all its Arrow batches"
+        rows, prepared = _write(config, plan, task, identity, chain, begun_batches)
     return PreparedCommitMessage(
         spark_partition_id=task.slot,
         record_count=rows.record_count,
@@ -98,6 +102,21 @@ def _prepare(
         micro_batch_id=identity.batch_id,
         plan=plan if task.slot == 0 else None,
     )
+
+
+def _write(
+    config: SinkConfig,
+    plan: Plan,
+    task: Task,
+    identity: Identity,
+    chain: InterceptorChain,
+    arrow_batches: Iterator[pa.RecordBatch],
+) -> tuple[TaskRows, SlotPrepared]:
+    with lease_producer(config.producer, plan.sink.cluster_id, spark_partition=task.slot) as producer:
+        slot = _Slot(config, plan, task, identity, producer)
+        slot_begun = slot.begin()
+        send = slot.send if slot_begun.visible is None else slot.read_again
+        return send(slot_begun, chain, arrow_batches)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, permutations, product
+from itertools import chain, combinations, permutations, product
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ IDS = ("sink.driver", "sink.0", "sink.1")
 TWO_PINS, ONE_PIN = 48, 40
 SHAPES = ((0, 2), (2, 0)), ((0, 0), (0, 0)), ((2,), (1, 1, 1), (2,)), ((1, 1, 1), (2,), (0, 1))
 WIDE, NARROW = (1, 1, 1, 1, 1), (1, 1)
+# A slot rests, goes on, and rests again; slot 0 never does.
+RESTS: Shape = ((1, 1, 1), (1, 0, 0), (0, 1, 0))
 
 
 # --- the families -----------------------------------------------------------------------------------------------------
@@ -148,7 +150,7 @@ def two_switches(steps: int) -> Iterator[Events]:
 
 
 # The one may be two micro-batches ahead, or the other has a slot more and equal ones.
-family(
+two_drivers = family(
     "of two drivers on a checkpoint one is fenced", {}, {"same_rows": NEVER}, {"metadata_max": ONE_PIN},
     {"shapes": (((1,), (1,), (1,)),)}, {"cores": 2}, {"shapes": (((0,), (0,)), ((0, 2), (0, 2)))}, name="two_drivers",
 )(two_switches)  # fmt: skip
@@ -491,6 +493,35 @@ def batch_versions_given_up_and_lost_markers(steps: int) -> Iterable[Events]:
 def batch_versions_and_lost_state(steps: int) -> Iterable[Events]:
     everything, markers = w.Forget("everything", w.ALL_EXPIRE_MS), w.Forget("the markers", w.MARKERS_EXPIRE_MS)
     return lost_with([w.Forget("the decision"), everything, markers, w.GoBack(1), w.GoBack(2)], steps)
+
+
+# --- slots that rest ------------------------------------------------------------------------------------------------
+
+
+def each_of(*families: Family) -> Callable[[int], Iterator[Events]]:
+    return lambda steps: chain.from_iterable(each.places(steps) for each in families)
+
+
+family(
+    "slots without rows may rest", {"shapes": (RESTS,)}, {"shapes": (RESTS,), "last_epoch": 1},
+    {"shapes": (RESTS,), "versions": (0, 7, 9)}, share=4, name="resting",
+)(each_of(crashes, requests_twice, late_duplicates, timeouts, two_drivers, unanswered))  # fmt: skip
+family(
+    "a slot may rest while another of its attempts finds rows",
+    *({"shapes": (RESTS,), "same_rows": w.COME_AND_GO, "cores": cores} for cores in (1, 2)), share=4,
+    name="resting_attempts",
+)(each_of(zombies, zombies_and_crashes, attempts_again, stages_again))  # fmt: skip
+family(
+    "slots may rest when state is lost or stale", {"shapes": (RESTS,)}, {"shapes": (RESTS,), "same_rows": NEVER},
+    share=4, name="resting_state",
+)(each_of(
+    lost_state, lost_groups, expired_groups, stale_reads, stale_coordinators, stale_leaders, lost_markers, lost_aborts
+))  # fmt: skip
+# Of the second micro-batch, no slot that the first had has rows.
+family(
+    "slots may rest when state goes back", {"shapes": (RESTS,)}, {"shapes": (((1, 1), (0, 0, 1)),)},
+    share=4, name="resting_rolled_back",
+)(each_of(offsets_rolled_back, offsets_rolled_back_under_a_driver, transactions_rolled_back))  # fmt: skip
 
 
 # --- of everything ----------------------------------------------------------------------------------------------------

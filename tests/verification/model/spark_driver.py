@@ -246,13 +246,16 @@ class Driver:
     def _task(self, facts: Facts, task: TaskRun) -> Attempt:
         """One attempt."""
         slot, micro_batch_id = task.slot, task.micro_batch_id
+        rows = self.rows(task)
+        fingerprint = fingerprint_of(rows)
+        if not rows and (ids := facts.resting_ids(slot, self.sink.transaction_version)) is not None:
+            yield Message(slot)
+            return SlotPrepared(slot, ids, QUERY, fingerprint, visible=None, rests=True), rows
         begins = two_phase.begin(
             self.sink, facts, slot=slot, micro_batch_id=micro_batch_id, query_id=QUERY,
             allow_lost_state=self.allow_lost_state,
         )  # fmt: skip
         begun = yield from one_by_one(begins)
-        rows = self.rows(task)
-        fingerprint = fingerprint_of(rows)
         first_offsets: dict[TopicPartition, int | None] = {}
         counts: dict[TopicPartition, int] = {}
         if begun.visible is None:

@@ -175,11 +175,12 @@ class GiveUp(Event):
 Shape = tuple[tuple[int, ...], ...]
 TWO_BY_TWO: Shape = ((2, 2), (2, 2))
 ALWAYS, FIRST_SLOT, NEVER = "every run gives the same rows", "slot 0 gives the same rows", "each run gives other rows"
+COME_AND_GO = "of each slot but 0 every other attempt gives other rows, and every other none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """`shapes`: of the runs in turn. `same_rows`: ALWAYS, FIRST_SLOT or NEVER. `metadata_max` and `last_epoch` are
+    """`shapes`: of the runs in turn. `same_rows`: one of the four above. `metadata_max` and `last_epoch` are
     small where many groups, and many producer ids, are to be had from few slots and runs. `cores`: with more than one,
     tasks take turns, effect by effect. `versions`: those of batch writes, in the order in which they are written, and
     perhaps again; a shape has each of them once. A stream counts from 0."""
@@ -231,7 +232,7 @@ def may_fail(schedule: Schedule) -> set[type[Exception]]:
         }  # fmt: skip
     if Fail in kinds:
         allowed |= {spark.GaveUp}
-    if RunStageAgain in kinds:
+    if RunStageAgain in kinds or schedule.same_rows == COME_AND_GO:
         allowed |= {errors.AttemptReplaced}
     if kinds & {LoseGroups, *ROLLING_BACK}:
         # In mid-commit; a commit that another follows upon has lost its decision.
@@ -350,6 +351,8 @@ class World:
     def _rows(self, task: spark.TaskRun) -> tuple[str, ...]:
         schedule = self.schedule
         rows = schedule.shape_of(task.run, task.micro_batch_id)[task.slot]
+        if schedule.same_rows == COME_AND_GO and task.slot and (task.slot + task.attempt) % 2:
+            rows = 0
         is_same = schedule.same_rows == ALWAYS or (schedule.same_rows == FIRST_SLOT and task.slot == 0)
         which = "" if is_same else f"{task.run}.{task.attempt}"
         return tuple(f"{task.micro_batch_id}/{task.slot}/{which}/{row}/{rows}" for row in range(rows))

@@ -8,6 +8,8 @@ _TWO_PHASE = "tests/unit/commit/test_two_phase.py::"
 _EXACTLY_ONCE = "tests/unit/spark/test_exactly_once.py::"
 _EXACTLY_ONCE_MODEL = "tests/verification/model/test_exactly_once.py::"
 _WORLDS = "tests/verification/model/test_exactly_once.py::test_rows_are_visible_once_whatever_happens"
+_RESTS = "tests/unit/commit/test_resting.py::"
+_RESTING = "docs/design/exactly-once.md: slots that rest"
 _STATE = "docs/design/exactly-once.md: state that went back"
 
 COMMIT: tuple[Mutant, ...] = (
@@ -33,6 +35,27 @@ COMMIT: tuple[Mutant, ...] = (
            "at_once($WRITTEN, $CHECK_OPEN($SINK, $OPEN_SLOTS, $DECISION, $NOW_MS), check_leaders($$$OF_SLOTS))",
            "at_once($WRITTEN, $CHECK_OPEN($SINK, [], $DECISION, $NOW_MS), check_leaders($$$OF_SLOTS))",
            f"{_TWO_PHASE}test_nothing_is_decided_of_a_slot_that_somebody_else_has_begun"),
+    Mutant("slot 0 rests too: a lost decision whose rows are in a new slot shows nowhere", f"{_STATE}; slots that rest",
+           "not 0 < $SLOT < len($DECISION.pinned)", "not 0 <= $SLOT < len($DECISION.pinned)",
+           f"{_WORLDS}[slots may rest when state goes back]"),
+    Mutant("a slot rests whose last rows are not visible", _RESTING, "$IS_VISIBLE or $SLOT in $DECISION.resting", "True",
+           f"{_RESTS}test_slots_that_may_rest"),
+    Mutant("rows that another attempt of a resting slot found are left open", _RESTING,
+           "$CHECK_RESTING($SINK, $DECISION)", "at_once()",
+           f"{_WORLDS}[a slot may rest while another of its attempts finds rows]", within="commit"),
+    Mutant("a slot rests whose open transaction only its Init can end", _RESTING,
+           "$DECISION is None or $IS_KNOWN or $SLOT in self.awake", "$DECISION is None or $IS_KNOWN",
+           f"{_WORLDS}[slots may rest when state goes back]"),
+    Mutant("a replay gives rows to a slot that rested, beside rows that are visible", _RESTING,
+           "{$SLOT: $DECISION.marker_of($SLOT) for $SLOT in $DECISION.resting} | $VISIBLE if $VISIBLE else {}",
+           "$VISIBLE", f"{_RESTS}test_a_slot_that_rested_has_no_rows_in_a_replay_once_others_are_visible"),
+    Mutant("a slot that rests pins nothing: its last commit is taken for one of a lost decision", _RESTING,
+           "tuple(None if $EACH.visible else $EACH.ids for $EACH in $PREPARED)",
+           "tuple(None if $EACH.visible or $EACH.rests else $EACH.ids for $EACH in $PREPARED)",
+           f"{_WORLDS}[slots without rows may rest]"),
+    Mutant("a marker that expired during a rest is not written again", _RESTING,
+           "if $SLOT not in $MARKERS:\n    $LOST[$SLOT] = NOTHING_COMMITTED", "pass",
+           f"{_RESTS}test_a_slot_whose_marker_expired_while_it_rested_says_that_nothing_was_committed"),
     Mutant("the age of a transaction is that of the whole micro-batch, by another clock than its coordinator's",
            "docs/operations.md: clocks", "$DRIVER.start_time_ms - $EACH.start_time_ms + $WAITED_MS",
            "open_ms + $WAITED_MS", f"{_REPLAY}test_tasks_that_wrote_late_are_in_time_however_long_ago_the_plan_is"),

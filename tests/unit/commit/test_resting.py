@@ -1,0 +1,200 @@
+"""Slots that rest: a task without rows needs no transaction and no marker, once its slot has committed one."""
+
+from dataclasses import replace
+
+import pytest
+
+import apis
+from exchange import GENERATION, SINK, Exchange, facts, outcome
+from kafka_sink.commit import two_phase
+from kafka_sink.commit.handover import Facts, SlotPrepared
+from kafka_sink.commit.markers import NOTHING_COMMITTED, Decision, Ids, Marker, digest_of
+from kafka_sink.errors import AttemptReplaced, DriverFenced, NonDeterministicReplay, TornBatch, UnreadableState
+from model.logical_kafka import Produce
+
+BOTH_VERSIONS = pytest.mark.parametrize("version", [1, 2])
+NO_ROWS = "0:0"
+
+
+def rested(exchange: Exchange, found: Facts, slot: int) -> SlotPrepared:
+    """What a task without rows sends to the commit."""
+    ids = found.resting_ids(slot, exchange.sink.transaction_version)
+    assert ids is not None
+    return SlotPrepared(slot, ids, "q", NO_ROWS, visible=None, rests=True)
+
+
+def micro_batch(exchange: Exchange, micro_batch_id: int, *with_rows: int, slots: int = 3) -> Facts:
+    """The other slots rest. Returns the facts of the plan."""
+    found = exchange.run(two_phase.plan(exchange.sink))
+    exchange.asked.clear()
+    done = [
+        exchange.task(found, micro_batch_id, slot) if slot in with_rows else rested(exchange, found, slot)
+        for slot in range(slots)
+    ]
+    exchange.commit(found, done, micro_batch_id)
+    return found
+
+
+def after_a_rest(version: int = 2) -> Exchange:
+    """Micro-batch 0 had rows in all three slots, micro-batch 1 in slot 0 alone."""
+    exchange = Exchange(version)
+    micro_batch(exchange, 0, 0, 1, 2)
+    micro_batch(exchange, 1, 0)
+    return exchange
+
+
+@BOTH_VERSIONS
+def test_a_slot_that_rests_costs_no_request_of_its_own(version: int) -> None:
+    exchange = Exchange(version)
+    micro_batch(exchange, 0, 0, 1, 2)
+    before = exchange.decision()
+    micro_batch(exchange, 1, 0)
+    # Of slot 0 and of the driver; one list of open transactions.
+    one = {"InitProducerId": 1, "EndTxn": 2, "TxnOffsetCommit": 2, "OffsetFetch": 1, "ListTransactions": 1}
+    assert {api: count for api, count in exchange.asked.items() if api in one} == one
+    assert exchange.kafka.visible == ["0/0", "0/1", "0/2", "1/0"]
+    assert (exchange.decision().resting, exchange.decision().pinned[1:]) == ({1, 2}, before.pinned[1:])
+    exchange.asked.clear()
+    found = exchange.run(two_phase.plan(exchange.sink))
+    assert (found.missing, found.visible.keys(), found.awake) == ([], {0, 1, 2}, ())
+    assert {exchange.asked[api] for api in ("EndTxn", "TxnOffsetCommit", "OffsetCommit")} == {0}
+
+
+@BOTH_VERSIONS
+def test_a_slot_goes_on_after_a_rest_by_what_the_plan_has_read(version: int) -> None:
+    exchange = after_a_rest(version)
+    found = exchange.run(two_phase.plan(exchange.sink))
+    exchange.asked.clear()
+    exchange.run(exchange.beginning(found, slot=1, micro_batch_id=2))
+    assert exchange.asked == {"DescribeTransactions": 1, "InitProducerId": 1}
+    micro_batch(exchange, 2, 0, 1)
+    micro_batch(exchange, 3, 0, 1, 2)
+    assert exchange.kafka.visible[4:] == ["2/0", "2/1", "3/0", "3/1", "3/2"]
+
+
+def test_slots_that_may_rest() -> None:
+    found = facts(4, {0: "a", 1: "b"}, slots=3)
+    assert [found.resting_ids(slot, 2) for slot in range(4)] == [None, Ids(1, 1), None, None]
+    # Before the first decision, after an upgrade of the brokers, and where an open transaction must be ended.
+    assert Facts(GENERATION, None, {}).resting_ids(1, 2) is None
+    assert found.resting_ids(1, 1) is None
+    assert replace(found, awake=(1,)).resting_ids(1, 2) is None
+    # Rows that were visible before their decision: which ids committed them is not known.
+    assert found.decision is not None
+    before = replace(found, decision=replace(found.decision, pinned=(Ids(1, 1), None, Ids(1, 1))))
+    assert before.resting_ids(1, 2) is None
+    of_a_rest = replace(found, decision=replace(found.decision, resting=frozenset({2})))
+    assert of_a_rest.resting_ids(2, 2) == Ids(1, 1)
+
+
+def test_a_slot_that_rested_has_no_rows_in_a_replay_once_others_are_visible() -> None:
+    decision = Decision(
+        5, "q", GENERATION, 2, 0, (Ids(1, 1),) * 3, digests=tuple(map(digest_of, ("a", "b", NO_ROWS))),
+        resting=frozenset({2}),
+    )  # fmt: skip
+
+    def replayed(markers: dict[int, Marker], *fingerprints: str) -> object:
+        again = [SlotPrepared(slot, Ids(slot, 0), "q", text, visible=None) for slot, text in enumerate(fingerprints)]
+        return outcome(Facts(GENERATION, decision, markers), again, 5)
+
+    first, second = Marker(5, "q", "a"), Marker(5, "q", "b")
+    assert replayed({0: first, 1: second}, "a", "b", NO_ROWS) is None
+    assert replayed({0: first, 1: second}, "a", "b", "c") is NonDeterministicReplay
+    assert replayed({0: first}, "a", "b", "c") is TornBatch
+    # Nothing is visible: any rows may replace it.
+    assert replayed({}, "x", "y", "z") is None
+    assert Facts(GENERATION, decision, {0: first}).missing == [1]
+
+
+@BOTH_VERSIONS
+def test_rows_that_another_attempt_of_a_slot_found_are_not_left_open(version: int) -> None:
+    exchange = after_a_rest(version)
+    found = exchange.run(two_phase.plan(exchange.sink))
+    exchange.task(found, 2, 1)
+    done = [exchange.task(found, 2, 0), rested(exchange, found, 1), rested(exchange, found, 2)]
+    with pytest.raises(AttemptReplaced) as raised:
+        exchange.commit(found, done, 2)
+    assert raised.value.transactional_id == "orders.1"
+    exchange.run(two_phase.abort(exchange.sink, found.generation))
+    assert exchange.kafka.holding_back() == []
+    # Where another run has begun, its transactions are none of this run's business.
+    other = exchange.run(two_phase.plan(exchange.sink))
+    exchange.task(other, 2, 1)
+    with pytest.raises(DriverFenced):
+        exchange.commit(found, done, 2)
+    assert exchange.kafka.visible == ["0/0", "0/1", "0/2", "1/0"]
+
+
+@BOTH_VERSIONS
+def test_an_open_transaction_under_ids_that_have_committed_keeps_its_slot_awake(version: int) -> None:
+    """The coordinator lost the end of the commit. Only InitProducerId ends that transaction."""
+    exchange = Exchange(version)
+    exchange.kafka.remember()
+    micro_batch(exchange, 0, 0, 1, 2)
+    name, ids = exchange.sink.names.slot(1), exchange.decision().pinned[1]
+    assert ids is not None
+    said = apis.TransactionDescription(name, 0, "Ongoing", 60_000, 0, ids.producer_id, ids.producer_epoch, ())
+
+    def is_open(request: object) -> object:
+        if isinstance(request, apis.ListTransactionsRequest):
+            return apis.ListTransactionsResponse(0, 0, (apis.ListedTransaction(name, ids.producer_id, "Ongoing"),))
+        if request == apis.DescribeTransactionsRequest((name,)):
+            return apis.DescribeTransactionsResponse(0, (said,))
+        return None
+
+    exchange.answer = is_open
+    found = exchange.run(two_phase.plan(exchange.sink))
+    assert (found.awake, found.resting_ids(1, version), found.resting_ids(2, version) is None) == ((1,), None, False)
+
+
+def test_a_slot_whose_marker_expired_while_it_rested_says_that_nothing_was_committed() -> None:
+    """Then a marker that is missing later was lost, as that of any slot."""
+    exchange = after_a_rest()
+    exchange.kafka.forget_offsets([exchange.sink.names.slot(2)])
+    found = exchange.run(two_phase.plan(exchange.sink))
+    assert (found.markers[2], found.missing) == (NOTHING_COMMITTED, [])
+    micro_batch(exchange, 2, 0, 2)
+    assert exchange.kafka.visible[4:] == ["2/0", "2/2"]
+
+
+def test_the_total_of_a_version_leaves_slots_out_that_rested() -> None:
+    exchange = after_a_rest()
+    found = exchange.run(two_phase.plan(exchange.sink))
+    steps = two_phase.check_written(exchange.sink, found, [NO_ROWS, "1/0", NO_ROWS], total=_rows, touched=())
+    exchange.run(steps)
+    with pytest.raises(NonDeterministicReplay):
+        exchange.run(two_phase.check_written(exchange.sink, found, ["x"] * 3, total=_rows, touched=()))
+
+
+def _rows(fingerprints: object) -> list[str]:
+    assert hasattr(fingerprints, "__iter__")
+    return sorted(each for each in fingerprints if each != NO_ROWS)
+
+
+PINS = (Ids(1, 2), Ids(3, 4), None, Ids(5, 6), Ids(7, 8))
+
+
+def decided(*resting: int) -> Decision:
+    return Decision(7, "q", Ids(4000, 3), 2, 0, PINS, ("a",), {}, tuple(map(digest_of, "abcde")), frozenset(resting))
+
+
+def test_a_decision_says_which_slots_rested_and_code_without_rests_takes_it_for_a_topic() -> None:
+    (text,) = decided(1, 4).texts()
+    # No broker has a topic of this name (Topic.LEGAL_CHARS). The slots' pinned ids have committed.
+    assert text.endswith(",@=12,@a")
+    assert Decision.read([("g", 7, text)]) == decided(1, 4)
+    assert Decision.read([("g", 7, text) for text in decided().texts()]) == decided()
+
+
+@pytest.mark.parametrize("wrong", ["@=0", "@=", "@=04", "@=+4", "@=4_0", "@=F", "@=20", "@=4", "@=2,@=2"])
+def test_a_list_of_rests_of_somebody_else_is_not_guessed_at(wrong: str) -> None:
+    """Beyond the slots, of a slot that pins nothing, or not as it is written."""
+    (text,) = decided(1).texts()
+    with pytest.raises(UnreadableState):
+        Decision.read([("g", 7, text.replace("@=2", wrong))])
+
+
+def test_the_sink_of_a_batch_write_has_no_decision_and_no_rest() -> None:
+    exchange = Exchange(is_new=True, comes_again=False)
+    found = exchange.run(two_phase.plan(exchange.sink))
+    assert found.resting_ids(1, SINK.transaction_version) is None
