@@ -9,8 +9,14 @@ from exchange import GENERATION, SINK, Exchange, facts, outcome
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.handover import Facts, SlotPrepared
 from kafka_sink.commit.markers import NOTHING_COMMITTED, Decision, Ids, Marker, digest_of
-from kafka_sink.errors import AttemptReplaced, DriverFenced, NonDeterministicReplay, TornBatch, UnreadableState
-from model.logical_kafka import Produce
+from kafka_sink.errors import (
+    AttemptReplaced,
+    DriverFenced,
+    NonDeterministicReplay,
+    StateWentBack,
+    TornBatch,
+    UnreadableState,
+)
 
 BOTH_VERSIONS = pytest.mark.parametrize("version", [1, 2])
 NO_ROWS = "0:0"
@@ -70,6 +76,31 @@ def test_a_slot_goes_on_after_a_rest_by_what_the_plan_has_read(version: int) -> 
     micro_batch(exchange, 2, 0, 1)
     micro_batch(exchange, 3, 0, 1, 2)
     assert exchange.kafka.visible[4:] == ["2/0", "2/1", "3/0", "3/1", "3/2"]
+
+
+def without_rows(exchange: Exchange, found: Facts, micro_batch_id: int, slot: int) -> SlotPrepared:
+    """A task that rests if its slot may, and otherwise writes a marker alone."""
+    if found.resting_ids(slot, exchange.sink.transaction_version) is not None:
+        return rested(exchange, found, slot)
+    begun = exchange.run(exchange.beginning(found, slot, micro_batch_id))
+    exchange.run(two_phase.prepare(exchange.sink, begun, Marker(micro_batch_id, "q", NO_ROWS)))
+    return SlotPrepared(slot, begun.ids, "q", NO_ROWS, begun.visible)
+
+
+@BOTH_VERSIONS
+def test_a_lost_decision_shows_though_its_rows_are_in_a_slot_that_no_other_names(version: int) -> None:
+    exchange = Exchange(version)
+    exchange.kafka.remember()
+    exchange.micro_batch(2, 0)
+    found = exchange.run(two_phase.plan(exchange.sink))
+    exchange.kafka.mark()
+    done = [without_rows(exchange, found, 1, slot) for slot in (0, 1)]
+    exchange.commit(found, [*done, exchange.task(found, 1, 2)], 1)
+    assert exchange.kafka.visible == ["0/0", "0/1", "1/2"]
+    exchange.kafka.roll_offsets_back_to_mark()
+    with pytest.raises(StateWentBack) as raised:
+        exchange.run(two_phase.plan(exchange.sink))
+    assert raised.value.slots == (0,)
 
 
 def test_slots_that_may_rest() -> None:

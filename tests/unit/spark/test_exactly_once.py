@@ -221,6 +221,30 @@ def test_rows_that_are_visible_are_counted_and_their_topics_told(
     assert all(request.transactional_id for _, request in kafka.asked(apis.InitProducerIdRequest))
 
 
+def test_a_task_without_rows_asks_no_broker_once_its_slot_has_committed(
+    exchange: Exchange,
+    kafka: ScriptedKafka,
+    task: dict[str, str],
+    network: LiveNetwork,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exchange.micro_batch(3)
+    facts, (first,) = exchange.tasks(1, 1)
+    plan, asked = Plan(exchange.sink, facts, False, None), len(kafka.received)
+    task["streaming.sql.batchId"] = "1"
+    messages = []
+    for slot_number in (1, 2):
+        partition_id = Mock(return_value=slot_number)
+        context = SimpleNamespace(partitionId=partition_id, stageId=int, _localProperties=task)
+        monkeypatch.setattr(TaskContext, "get", lambda context=context: context)
+        messages.append(write_slot(plan))
+    assert len(kafka.received) == asked
+    assert [(each.record_count, each.prepared.rests, each.plan) for each in messages] == [(0, True, None)] * 2
+    began = replace(messages[0], spark_partition_id=0, record_count=1, prepared=first, plan=plan)
+    KafkaStreamWriter(GIVEN).commit([began, *messages], 1)
+    assert (exchange.kafka.visible, exchange.decision().resting) == (["0/0", "0/1", "0/2", "1/0"], {1, 2})
+
+
 def test_task_and_commit_are_in_the_cluster_of_their_plan(
     exchange: Exchange, kafka: ScriptedKafka, task: dict[str, str], network: LiveNetwork
 ) -> None:

@@ -504,23 +504,23 @@ def each_of(*families: Family) -> Callable[[int], Iterator[Events]]:
 
 family(
     "slots without rows may rest", {"shapes": (RESTS,)}, {"shapes": (RESTS,), "last_epoch": 1},
-    {"shapes": (RESTS,), "versions": (0, 7, 9)}, share=4, name="resting",
+    {"shapes": (RESTS,), "versions": (0, 7, 9)}, share=2, name="resting",
 )(each_of(crashes, requests_twice, late_duplicates, timeouts, two_drivers, unanswered))  # fmt: skip
 family(
     "a slot may rest while another of its attempts finds rows",
-    *({"shapes": (RESTS,), "same_rows": w.COME_AND_GO, "cores": cores} for cores in (1, 2)), share=4,
+    *({"shapes": (RESTS,), "same_rows": w.COME_AND_GO, "cores": cores} for cores in (1, 2)), share=2,
     name="resting_attempts",
 )(each_of(zombies, zombies_and_crashes, attempts_again, stages_again))  # fmt: skip
 family(
     "slots may rest when state is lost or stale", {"shapes": (RESTS,)}, {"shapes": (RESTS,), "same_rows": NEVER},
-    share=4, name="resting_state",
+    share=2, name="resting_state",
 )(each_of(
     lost_state, lost_groups, expired_groups, stale_reads, stale_coordinators, stale_leaders, lost_markers, lost_aborts
 ))  # fmt: skip
 # Of the second micro-batch, no slot that the first had has rows.
 family(
     "slots may rest when state goes back", {"shapes": (RESTS,)}, {"shapes": (((1, 1), (0, 0, 1)),)},
-    share=4, name="resting_rolled_back",
+    share=2, name="resting_rolled_back",
 )(each_of(offsets_rolled_back, offsets_rolled_back_under_a_driver, transactions_rolled_back))  # fmt: skip
 
 
