@@ -226,11 +226,12 @@ def own_workers() -> Iterator[None]:
 def run_tasks(
     planned: KafkaBatchWriter | KafkaStreamWriter, rows: Sequence[Sequence[str]], micro_batch_id: int = 0
 ) -> list[TaskCommitMessage]:
-    """Run a task for each of `rows`."""
+    """Run a task for each of `rows`. One without rows gets no Arrow batch, as in Spark."""
     receipts = []
     for slot, values in enumerate(rows):
         with in_task(slot, micro_batch_id):
-            receipts.append(planned.write(iter([pa.record_batch({"value": pa.array(values)})])))
+            arrow_batches = [pa.record_batch({"value": pa.array(values)})] if values else []
+            receipts.append(planned.write(iter(arrow_batches)))
     return receipts
 
 
