@@ -25,7 +25,7 @@ import socket
 import struct
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
 
@@ -36,7 +36,7 @@ from fuzz.java_stores import jks_file, protected_key
 from fuzz.record_sets import record_set, set_with_a_gap, zstd_of_frames
 from kafka_sink.cli import transactions_text
 from kafka_sink.commit.handover import Sink
-from kafka_sink.commit.markers import Decision, Ids, Marker, Names
+from kafka_sink.commit.markers import Decision, Ids, Marker, Names, digest_of
 from kafka_sink.commit.open_transactions import Seen
 from kafka_sink.errors import KafkaSinkError, ProtocolError, TokenUnavailable, UnreadableState
 from kafka_sink.kafka.auth.oauth import TokenEndpoint, Tokens, subject_of
@@ -460,7 +460,8 @@ def _decision() -> Decoder:
                 )  # fmt: skip
 
     decision = Decision(7, "q", Ids(4000, 3), 2, 1_760_000_000_000, (Ids(1, 1), None, Ids(2**40, 2)), ("orders", "t"))
-    seeds = ["\n".join(decision.texts(room)).encode() for room in (4096, 70)]
+    rested = replace(decision, digests=tuple(map(digest_of, "abc")), resting=frozenset({2}))
+    seeds = ["\n".join(each.texts(room)).encode() for each in (decision, rested) for room in (4096, 70)]
     return Decoder("decision", decode, (UnreadableState,), seeds)
 
 
