@@ -73,7 +73,7 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskCommitMessage
                 topic_ids={topic: topic_id for each in messages for topic, topic_id in each.topic_ids.items()},
             ),
         )
-    with_transactions = sum(message.prepared.is_open for message in messages)
+    with_transactions = sum(not message.prepared.rests for message in messages)
     _warn_of_many_slots(plan.sink.names.sink, with_transactions, (monotonic_ms() - began_ms) / 1_000)
     if plan.batch is not None and plan.batch.kind is WriteKind.BATCH:
         _forget(given, plan)
