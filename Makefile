@@ -276,9 +276,8 @@ bench-latency: java $(WHEEL)  ## measure a micro-batch of one row, and the first
 	$(BENCH)/bench_micro_batches.py --one-row --rounds 7 $(ARGS)
 
 .PHONY: bench-tasks
-bench-tasks: java $(WHEEL)  ## compare 200 tasks behind a shuffle, and 200 partitions from topic to topic, with Spark's own source and sink
+bench-tasks: java $(WHEEL)  ## compare 200 tasks behind a shuffle with Spark's JVM sink
 	$(BENCH)/bench_micro_batches.py --shuffled $(ARGS)
-	$(BENCH)/bench_topics.py $(ARGS)
 
 .PHONY: bench-cold
 bench-cold: java $(WHEEL)  ## measure the first write, read, micro-batch and export of an application, and after an idle minute, 75 minutes; ARGS="--rounds 1 --only write --idle 0"

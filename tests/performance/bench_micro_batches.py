@@ -26,7 +26,6 @@ import itertools
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
@@ -85,11 +84,10 @@ CASES = (
     Case(800, 8, micro_batches=20, at_a_time=2, goal_ms=25),
 )
 SHUFFLED = Case(100, 200, micro_batches=4, at_a_time=2, base=JVM, is_shuffled=True)
-SHUFFLES = [
-    replace(SHUFFLED, writer=DISCARD),
+SHUFFLES = (
     replace(SHUFFLED, writer=AT_LEAST_ONCE, goal_rows_per_s=1),
     replace(SHUFFLED, writer=EXACTLY_ONCE, goal_rows_per_s=0.67),
-]
+)
 ONE_ROW = Case(1, 1, micro_batches=40, at_a_time=1, base=DISCARD, writer=AT_LEAST_ONCE, goal_ms=5)
 
 
@@ -130,10 +128,9 @@ def micro_batches_ms(spark: SparkSession, on: Bench, case: Case, writer: str, fo
     return times_ms[1:]
 
 
-def measure(on: Bench, cases: Sequence[Case], rounds: int) -> list[str]:
-    """In a folder of the cases' own. They differ in their writer and its goals alone."""
-    case, *_ = cases
-    scratch = on.folder / str(case).replace(",", "").replace(" ", "-")
+def measure(on: Bench, case: Case, rounds: int) -> str:
+    """In a folder of the case's own."""
+    scratch = on.folder / f"{case}-{case.writer}".replace(",", "").replace(" ", "-")
     confs: dict[str, object] = {**A_PARTITION_A_FILE, UNIX_CONF: True, "sql_files_minPartitionNum": case.files}
     if case.base == JVM:
         confs["jars"] = shared.jars()
@@ -143,14 +140,10 @@ def measure(on: Bench, cases: Sequence[Case], rounds: int) -> list[str]:
         if len(parts) != case.files:
             raise AssertionError(f"{len(parts)} files instead of {case.files}")
         folder = str(shared.link_files(parts, scratch / "files", 1 + case.micro_batches))
-        writers, said = (case.base, *(each.writer for each in cases)), f"{case}: "
+        writers, said = (case.base, case.writer), f"{case}: "
         times_ms = in_turns(writers, rounds, lambda each: micro_batches_ms(spark, on, case, each, folder), said)
-    medians_ms = {writer: statistics.median(itertools.chain(*times)) for writer, times in times_ms.items()}
-    return [
-        line(f"{each}, {each.writer}" if each.is_shuffled else str(each), each.base, medians_ms[each.base],
-             medians_ms[each.writer], each.goal_ms, each.goal_rows_per_s)
-        for each in cases
-    ]  # fmt: skip
+    base_ms, measured_ms = (statistics.median(itertools.chain(*times_ms[each])) for each in writers)
+    return line(str(case), case.base, base_ms, measured_ms, case.goal_ms, case.goal_rows_per_s)
 
 
 def first_batch(on: Bench) -> str:
@@ -167,14 +160,13 @@ def main() -> None:
     parser.add_argument("--one-row", action="store_true", help="a micro-batch of one row, and the first batch")
     parser.add_argument("--shuffled", action="store_true", help="100 rows behind a shuffle, beside Spark's JVM sink")
     options = parser.parse_args()
-    lines: list[str] = []
+    lines = []
     with bench() as on:
         if options.one_row:
             lines.append(first_batch(on))
-        together = [[ONE_ROW]] if options.one_row else [SHUFFLES] if options.shuffled else [[case] for case in CASES]
-        for cases in together:
-            lines += measure(on, cases, options.rounds)
-            print(shared.markdown(HEAD, lines[-len(cases) :]), file=sys.stderr)
+        for case in (ONE_ROW,) if options.one_row else SHUFFLES if options.shuffled else CASES:
+            lines.append(measure(on, case, options.rounds))
+            print(shared.markdown(HEAD, lines[-1:]), file=sys.stderr)
     table = shared.markdown(HEAD, lines)
     print(table)
     name = "latency" if options.one_row else "tasks" if options.shuffled else "micro_batches"
