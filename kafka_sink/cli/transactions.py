@@ -74,7 +74,7 @@ from kafka_sink.commit.hanging import Hanging
 from kafka_sink.commit.markers import Names
 from kafka_sink.commit.open_transactions import Seen, SinkTransactions
 from kafka_sink.commit.runner import run
-from kafka_sink.commit.stream_name import LocalCheckpoint, spelled_name
+from kafka_sink.commit.stream_name import LocalCheckpoint, began_as, plain_name, spelled_name
 from kafka_sink.errors import (
     ConfigError,
     DecisionPending,
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with closing(AdminClient(config.producer)) as client:
             client.require(EXACTLY_ONCE)
             subcommand: Callable[[Session], int] = args.subcommand
-            return subcommand(Session(client, config, args))
+            return subcommand(named(Session(client, config, args)))
     except ConfigError as error:
         return say(f"error: {error}", WRONG_USAGE)
     except DecisionPending as error:
@@ -144,7 +144,7 @@ def parser() -> argparse.ArgumentParser:
         if subcommand is not list_:
             of.add_argument(
                 "--checkpoint", required=subcommand is status, metavar="LOCATION",
-                help="the query's checkpointLocation, spelled as in its option; gives the sink's name",
+                help="the query's checkpointLocation, as in its option; gives the sink's name",
             )  # fmt: skip
         if subcommand is status:
             of.add_argument("--receipts", metavar="PATH", help="the query's receiptsPath, if it is set")
@@ -175,9 +175,9 @@ def configuration(args: argparse.Namespace) -> SinkConfig:
 
 
 def sink_of(location: str) -> str:
-    """Return the name of the sink of the query with the checkpoint at `location`. Raises CheckpointUnusable."""
+    """Return the name of the sink of the query with the checkpoint at `location`, or the one that earlier builds gave
+    it. Raises CheckpointUnusable."""
     checkpoint = LocalCheckpoint.at(location)
-    # For remote checkpoints, and for queries last run by an earlier build, the name is a hash of the location's text.
     return (checkpoint and checkpoint.name()) or spelled_name(location)
 
 
@@ -235,6 +235,18 @@ class Session:
     def tell_decision(self, found: SinkTransactions) -> None:
         text.tell_decision(found)
         text.tell_topics(*changed_topics(self.client, found))
+
+
+def named(session: Session) -> Session:
+    """Return the session of the sink that Kafka knows, if the query's checkpoint is elsewhere. Raises
+    TransactionRefused."""
+    location: str | None = getattr(session.args, "checkpoint", None)
+    if location is None or session.args.prefix is not None or LocalCheckpoint.at(location) is not None:
+        return session
+    name = plain_name(location)
+    if name == session.prefix or run(session.client, began_as(session.sink(session.prefix), None)):
+        return session
+    return replace(session, config=replace(session.config, transactional_id_prefix=name))
 
 
 # --- the subcommands --------------------------------------------------------------------------------------------------

@@ -284,6 +284,13 @@ def read_markers(
     return {slot: marker for slot, marker in zip(slots, markers, strict=True) if marker is not None}
 
 
+def read_text(sink: Sink, group_id: str, *, barrier: str) -> Steps[tuple[int, str]]:
+    """Return the last offset of a group and its metadata, NO_OFFSET and an empty text if it has none. Raises
+    TransactionRefused."""
+    (group,) = yield from _offsets(sink, [group_id], stable=True, barrier=barrier)
+    return group.offset, group.metadata
+
+
 def described(transactional_ids: Sequence[str]) -> Steps[list[TransactionDescription]]:
     """Return the coordinators' descriptions of the transactions. Raises TransactionRefused."""
     if not transactional_ids:

@@ -2,17 +2,21 @@
 
     the option transactionalIdPrefix is set      its value
     the checkpoint is in a folder of this host   `pykafka-<query id>`; Spark keeps the id in the checkpoint's `metadata`
-    the checkpoint is elsewhere (s3:, hdfs:)     `pykafka-<hash of the option checkpointLocation, as it is spelled>`
+    the checkpoint is elsewhere (s3:, hdfs:)     `pykafka-<hash of the option checkpointLocation, spelled plainly>`
 
 In a local folder the name depends on the query id and not on the path. A relative path "checkpoint" in two applications
 means two queries. One folder is the same query under any spelling of its path, and after a move. The name never
 changes: `pykafka.json` next to `metadata` keeps it, and is valid while `metadata` has the same query id. Earlier builds
 named every stream by the hash: such a stream keeps its name (`began_as`).
 
-Elsewhere the spelling of the option decides. The planning process has no Spark to read the file with. Another library
+Elsewhere the text of the option decides. The planning process has no Spark to read the file with. Another library
 might read the file at one start and not at the next. Then the name would change, and rows would be written twice.
+`plainly` makes one text of the spellings that mean one folder by themselves. Of others only Spark knows it, such as
+`/checkpoint` and `hdfs://nn/checkpoint`: `first_name` stops such a stream. Earlier builds took the text as it is. A
+stream keeps that name while Kafka knows it (`began_as`).
 
-Source: StreamMetadata.scala and StreamExecution.scala (Spark writes the id before it plans anything).
+Source: StreamMetadata.scala and StreamExecution.scala (Spark writes the id before it plans anything); Hadoop's
+Path.java (what a path's text means).
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import contextlib
 import hashlib
 import json
 import os
+import posixpath
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -36,7 +41,13 @@ from kafka_sink.options.config import GivenOptions
 DERIVED = "pykafka-"
 FILE_NAME = "pykafka.json"
 VERSION = 1
-_LOCAL = re.compile(r"(?:file:(?://)?(?=/))?([^:]+)")
+# A text is a scheme only if it is before the first slash.
+_LOCAL = re.compile(r"(?:file:(?://)?(?=/))?([^:/]*|[^:/]*/.*)", re.DOTALL)
+_URI = re.compile(r"([^:/]+):(?://([^/]*))?(.*)", re.DOTALL)
+# Two schemes of one storage.
+_SAME = {"s3": "s3a", "s3n": "s3a", "abfs": "abfss"}
+# HdfsClientConfigKeys.DFS_NAMENODE_RPC_PORT_DEFAULT
+_HDFS_PORT = ":8020"
 # Denied too, but these ACLs do not name a transactional id, group or topic.
 _OTHER_ACLS = frozenset({ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED})
 
@@ -52,7 +63,7 @@ class StreamName:
 
 
 def stream_name(given: GivenOptions, location: str | None) -> StreamName | None:
-    """Return the name of a stream, or None if it has none yet. Raises MissingOption, CheckpointUnusable."""
+    """Return the name of a stream, or None if only `name_stream` can tell. Raises MissingOption, CheckpointUnusable."""
     if prefix := given.get("transactional_id_prefix"):
         return StreamName(str(prefix))
     if location is None:
@@ -62,24 +73,27 @@ def stream_name(given: GivenOptions, location: str | None) -> StreamName | None:
         )
     checkpoint = LocalCheckpoint.at(location)
     if checkpoint is None:
-        return StreamName(spelled_name(location), is_derived=True)
+        sinks = possible_names(location)
+        return StreamName(sinks[0], is_derived=True) if len(sinks) == 1 else None
     sink = checkpoint.name()
     return None if sink is None else StreamName(sink, checkpoint.query_id, is_derived=True)
 
 
-def name_stream(given: GivenOptions, location: str | None, began_under: Callable[[str, str], bool]) -> StreamName:
+def name_stream(
+    given: GivenOptions, location: str | None, began_under: Callable[[str, str | None], bool]
+) -> StreamName:
     """Return the name of a stream, and store it if it is new.
 
-    `began_under(name, query_id)`: True if the query began under this name of earlier builds. Raises MissingOption,
-    CheckpointUnusable, and the errors of `began_under`.
+    `began_under(name, query_id)`: True if the query began under this name of earlier builds. The query is None if it is
+    unknown: then any query. Raises MissingOption, CheckpointUnusable, and the errors of `began_under`.
     """
     name = stream_name(given, location)
     if name is not None:
         return name if name.is_derived else _recorded(name, location)
     assert location is not None
-    checkpoint = LocalCheckpoint.at(location)
-    assert checkpoint is not None, "elsewhere a stream has its name without being given it"
-    earlier = spelled_name(location)
+    checkpoint, earlier = LocalCheckpoint.at(location), spelled_name(location)
+    if checkpoint is None:
+        return StreamName(earlier if began_under(earlier, None) else plain_name(location), is_derived=True)
     sink = earlier if began_under(earlier, checkpoint.query_id) else query_name(checkpoint.query_id)
     checkpoint.give(sink)
     return StreamName(sink, checkpoint.query_id, is_derived=True)
@@ -113,27 +127,39 @@ def expected_name(given: GivenOptions, location: str | None) -> str:
     return DERIVED if name is None or (name.is_derived and is_to_come) else name.sink
 
 
-def began_as(sink: Sink, query_id: str) -> Steps[bool]:
+def possible_names(location: str) -> list[str]:
+    """Return the names that a stream with a checkpoint elsewhere may have: the one of its spelling, which earlier
+    builds gave it, and the one of all spellings."""
+    return list(dict.fromkeys((spelled_name(location), plain_name(location))))
+
+
+def began_as(sink: Sink, query_id: str | None) -> Steps[bool]:
     """Return True if a query without a stored name began under the name `sink`, which earlier builds gave it.
 
-    It did if the last decision is the query's. It may have if the sink exists without a decision. Another query may use
-    that name now, so the check fences nothing, and writes a barrier only if the sink exists. Raises TransactionRefused,
-    UnreadableState.
+    It did if the last decision is the query's (None: any query's). It may have if the sink exists without a decision.
+    Another query may use that name now, so the check fences nothing, and writes a barrier only if the sink exists.
+    Raises TransactionRefused, UnreadableState.
     """
     try:
         decision = yield from read_decision(sink)
-        if decision is not None and decision.query_id == query_id:
+        if decision is not None and query_id in (None, decision.query_id):
             return True
         (driver,) = yield from described([sink.names.driver])
         if driver.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             return False
+        if query_id is None:
+            return True
         decision = yield from read_decision(sink, barrier=f"name {query_id}")
     except TransactionRefused as refused:
-        # A principal that may not read there has never written there.
-        if meaning(refused.code).denied and refused.code not in _OTHER_ACLS:
+        if is_never_ours(refused):
             return False
         raise
     return decision is None or decision.is_nothing or decision.query_id == query_id
+
+
+def is_never_ours(refused: TransactionRefused) -> bool:
+    """Return True if the principal may not read there: then it has never written there."""
+    return meaning(refused.code).denied and refused.code not in _OTHER_ACLS
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------
@@ -145,8 +171,28 @@ def query_name(query_id: str) -> str:
 
 
 def spelled_name(location: str) -> str:
-    """Return the name for a checkpoint elsewhere. `location`: the option checkpointLocation as the user wrote it."""
+    """Return the name for a text. `location`: the option checkpointLocation as the user wrote it."""
     return DERIVED + hashlib.sha256(location.encode()).hexdigest()[:16]
+
+
+def plain_name(location: str) -> str:
+    """Return the name for a checkpoint elsewhere, which all spellings of a location have that `plainly` knows."""
+    return spelled_name(plainly(location))
+
+
+def plainly(location: str) -> str:
+    """Return the one spelling of a location elsewhere. Never change it, because streams are named by it.
+
+    Hadoop's Path ignores repeated and last slashes and resolves `.` and `..`. It takes `%20` and `+` as they are. Two
+    schemes may name one storage, and HDFS has a default port.
+    """
+    found = _URI.fullmatch(location)
+    scheme, authority, path = ("", None, location) if found is None else found.groups()
+    path = posixpath.normpath(re.sub("/+", "/", path or "/"))
+    if scheme == "hdfs" and authority is not None:
+        authority = authority.lower().removesuffix(_HDFS_PORT)
+    scheme = _SAME.get(scheme, scheme)
+    return (f"{scheme}:" if scheme else "") + (f"//{authority}" if authority else "") + path
 
 
 def local_folder(location: str | None) -> Path | None:

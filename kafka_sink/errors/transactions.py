@@ -9,12 +9,12 @@ from kafka_sink.errors.quoting import several
 from kafka_sink.errors.redaction import redacted
 
 __all__ = [
-    "REFUSALS", "AbortedRowsOpen", "AnotherCheckpoint", "AttemptFenced", "AttemptReplaced", "CheckpointBehind",
-    "CommitOutcomeUnknown", "CommittedDataMissing", "DecisionPending", "DriverFenced", "ExactlyOnceError",
-    "FingerprintsLost", "HangingTransaction", "LeaderDisagrees", "MarkersLost", "NonDeterministicReplay",
-    "PreparedRowsGone", "QuotaOutlastsTransaction", "RateOutlastsTransaction", "ReceiptNotWritten", "StateExpired",
-    "StateWentBack", "TornBatch", "TransactionRefused", "TransactionTimedOut", "UnreadableState", "VerificationRefused",
-    "WrittenOtherwise", "advice_on_refusal",
+    "REFUSALS", "AbortedRowsOpen", "AnotherCheckpoint", "AnotherName", "AttemptFenced", "AttemptReplaced",
+    "CheckpointBehind", "CommitOutcomeUnknown", "CommittedDataMissing", "DecisionPending", "DriverFenced",
+    "ExactlyOnceError", "FingerprintsLost", "HangingTransaction", "LeaderDisagrees", "MarkersLost",
+    "NonDeterministicReplay", "PreparedRowsGone", "QuotaOutlastsTransaction", "RateOutlastsTransaction",
+    "ReceiptNotWritten", "StateExpired", "StateWentBack", "TornBatch", "TransactionRefused", "TransactionTimedOut",
+    "UnreadableState", "VerificationRefused", "WrittenOtherwise", "advice_on_refusal",
 ]  # fmt: skip
 
 _SAME_ROWS = "(the same code, inputs and number of partitions; no rand() or current_timestamp())"
@@ -208,6 +208,20 @@ class AnotherCheckpoint(ExactlyOnceError):
     _advice = "Name checkpointLocation with its scheme (hdfs://..., s3a://...), or set transactionalIdPrefix."
 
 
+class AnotherName(ExactlyOnceError):
+    """`found_sink`: the name under which the query's first micro-batch was written, or may have been."""
+
+    sink: str
+    query_id: str
+    found_sink: str
+
+    _happened = (
+        "query {query_id} began as sink {found_sink!r}, and its micro-batch 0 was now planned as sink {sink!r}: "
+        "checkpointLocation was spelled in another way."
+    )
+    _advice = "Spell checkpointLocation as before, or set transactionalIdPrefix={found_sink}."
+
+
 # --- what is not known any more ---------------------------------------------------------------------------------------
 
 
@@ -246,11 +260,13 @@ class StateExpired(ExactlyOnceError):
     def _why_not_of_a_query(self) -> str:
         if self.decided_query_id is not None:
             return f"the last that was committed under this name is query {self.decided_query_id}'s"
+        if self.is_derived:
+            return f"{_GROUPS_GONE}, or checkpointLocation was spelled in another way before"
         return f"{_GROUPS_GONE}, or the transactionalIdPrefix is a new one"
 
     def _two_names(self) -> str:
         if self.decided_query_id is None:
-            return ""
+            return "Spell checkpointLocation as before. " if self.is_derived else ""
         named = "transactionalIdPrefix; both have this one"
         if self.is_derived:
             named = "transactionalIdPrefix is not set, and the name was derived from the checkpoint; both have it"

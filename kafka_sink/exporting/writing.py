@@ -309,6 +309,7 @@ def _receipt(
 APP_ID_PREFIX = "pykafka"
 # A placeholder with the length of a query's id.
 _ANY_ID = "0" * 36
+_PATTERN = re.compile(r"[\\{}\[\]*?]")
 
 
 def start_stream(
@@ -401,7 +402,9 @@ class MicroBatchWrite:
         if self._checkpoint is None:
             return {}
         if self._query_id is None:
-            (line,) = rows.sparkSession.read.text(f"{self._checkpoint}/metadata").collect()
+            # A reader takes a pattern. The checkpoint is a path.
+            folder = _PATTERN.sub(r"\\\g<0>", self._checkpoint)
+            (line,) = rows.sparkSession.read.text(f"{folder}/metadata").collect()
             self._query_id = json.loads(line.value)["id"]
         return {"txnAppId": f"{self._prefix}-{self._query_id}", "txnVersion": str(number)}
 

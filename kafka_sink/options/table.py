@@ -208,8 +208,8 @@ SECTIONS: tuple[Section, ...] = (
         Option("transactionalIdPrefix", "transactional_id_prefix", kinds.PREFIX, None,
                "start of the names of transactional ids and consumer groups; each stream needs its own. The default is "
                "pykafka-<query id> if checkpointLocation is an option of the write and a folder on the driver's host; "
-               "otherwise the sink derives it from the text of checkpointLocation. A batch write has a new prefix each "
-               "time, or uses txnAppId"),
+               "otherwise the sink derives it from checkpointLocation. A batch write has a new prefix each time, or "
+               "uses txnAppId"),
         Option("txnAppId", "txn_app_id", kinds.PREFIX, None,
                "for batch writes, also in foreachBatch: name of the writer, and start of the names of its "
                "transactional ids and consumer groups; each writer needs its own. txnAppId and txnVersion together "

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql.datasource import WriterCommitMessage
 
 from kafka_sink.commit import two_phase
+from kafka_sink.commit.first_name import check_first_name
 from kafka_sink.commit.markers import Decision, Ids
 from kafka_sink.commit.replay import check_decision, check_replay
 from kafka_sink.commit.requests import check_generation
 from kafka_sink.commit.runner import run
-from kafka_sink.commit.stream_name import stream_name
+from kafka_sink.commit.stream_name import possible_names, stream_name
 from kafka_sink.errors import ConfigError, DriverFenced, KafkaSinkError, WriteKind
 from kafka_sink.errors.quoting import shell_command
 from kafka_sink.kafka.admin.client import AdminClient
@@ -57,6 +58,8 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskCommitMessage
         in_transaction_errors(plan.batch, committing=plan.sink),
         lease_admin_client(planned_config(given).producer, plan.sink.cluster_id) as client,
     ):
+        if plan.sink.is_derived and messages[0].micro_batch_id == 0:
+            run(client, check_first_name(plan.sink, messages[0].prepared.query_id))
         _warn_of_recreated(plan, messages)
         if messages[0].proof is not None:
             _prove(client, plan, messages)
@@ -225,8 +228,14 @@ def abort_micro_batch(
         name = stream_name(given, checkpoint)
     except ConfigError:  # the planning process has raised it
         return
-    if name is not None and (generation := recall(name.sink, checkpoint)) is not None:
-        abort_run(given, name.sink, generation)
+    if name is None and checkpoint is not None:
+        # The planning process knows which.
+        names = possible_names(checkpoint)
+    else:
+        names = [] if name is None else [name.sink]
+    for sink in names:
+        if (generation := recall(sink, checkpoint)) is not None:
+            abort_run(given, sink, generation)
 
 
 def abort_run(given: GivenOptions, prefix: str, generation: Ids) -> None:

@@ -190,7 +190,7 @@ def _ensure_topics(client: AdminClient, config: SinkConfig) -> None:
 
 
 def _name_stream(given: GivenOptions, checkpoint: str | None, config: SinkConfig, client: AdminClient) -> StreamName:
-    def began(earlier: str, query_id: str) -> bool:
+    def began(earlier: str, query_id: str | None) -> bool:
         return run(client, began_as(sink_of(config, earlier, client), query_id))
 
     return name_stream(given, checkpoint, began)

@@ -19,7 +19,7 @@ from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.hanging import Hanging
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names
 from kafka_sink.commit.open_transactions import Held, OpenTransaction, SinkTransactions
-from kafka_sink.commit.requests import Steps
+from kafka_sink.commit.requests import Steps, init_producer_id
 from kafka_sink.commit.stream_name import LocalCheckpoint, spelled_name
 from kafka_sink.errors import BrokersUnreachable, UnreadableState
 from kafka_sink.errors.quoting import several
@@ -85,6 +85,25 @@ def test_a_checkpoint_tells_the_sinks_name(tmp_path: Path) -> None:
     LocalCheckpoint(tmp_path, "q").give("orders")
     assert name("--checkpoint", f"file:{location}") == "orders"
     assert name("--checkpoint", location, "--prefix", "another") == "another"
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_checkpoint_elsewhere_tells_the_name_that_kafka_knows(
+    kafka: ScriptedKafka, network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    described: list[str] = []
+
+    def describe(session: transactions.Session, sink: Sink, partitions: object) -> None:
+        described.append(sink.names.sink)
+        raise UnreadableState(group="g", found="")
+
+    monkeypatch.setattr(transactions.Session, "describe_sink", describe)
+    location = "s3://bucket/checkpoint/"
+    if is_known:
+        sink = Sink(Names(spelled_name(location), "pykafka-commits"), 60_000, 2)
+        kafka.transactions.execute(init_producer_id(sink, sink.names.driver))
+    main(["describe", *SERVERS, "--checkpoint", location])
+    assert described == [spelled_name(location if is_known else "s3a://bucket/checkpoint")]
 
 
 @pytest.fixture

@@ -26,7 +26,15 @@ from kafka_sink.commit.markers import (
     Names,
     digest_of,
 )
-from kafka_sink.commit.stream_name import FILE_NAME, LocalCheckpoint, local_folder, query_name, spelled_name
+from kafka_sink.commit.stream_name import (
+    FILE_NAME,
+    LocalCheckpoint,
+    local_folder,
+    plain_name,
+    plainly,
+    query_name,
+    spelled_name,
+)
 from kafka_sink.errors import CheckpointUnusable, UnreadableState
 
 NAMES = Names("orders", "pykafka-commits")
@@ -260,11 +268,28 @@ def test_names_are_kept_for_ever() -> None:
     assert query_name(QUERY) == f"pykafka-{QUERY}"
     assert spelled_name("s3://bucket/checkpoint") == "pykafka-fed0669422493087"
     assert spelled_name("s3://bucket/another") != spelled_name("s3://bucket/checkpoint")
+    assert plain_name("s3a://bucket/checkpoint") == "pykafka-a8c9bbc6728d6d71"
+
+
+@pytest.mark.parametrize("spellings", [
+    ("s3a://bucket/a", "s3://bucket/a/", "s3n://bucket//a", "s3a://bucket/./a", "s3a://bucket/b/../a"),
+    ("hdfs://nn/a", "hdfs://NN:8020/a", "hdfs://nn:8020//a/"), ("hdfs://nn:9000/a", "hdfs://nn:9000/a/"),
+    ("hdfs:/a", "hdfs:///a", "hdfs:///a/"), ("dbfs:/a", "dbfs:///a/."), ("/a", "//a", "/a/", "/./a"),
+    ("abfss://c@d.dfs.core.windows.net/a", "abfs://c@d.dfs.core.windows.net/a/"), ("a", "./a", "a/", "b/../a"),
+    ("s3a://bucket/", "s3://bucket", "s3a://bucket//"), ("s3a://bucket/a b/ü", "s3a://bucket/a b//ü/"),
+    # Hadoop takes these as they are.
+    ("s3a://bucket/a%20b",), ("s3a://bucket/a+b",), ("s3a://bucket/A",), ("s3a://other/a",), ("gs://bucket/a",),
+    ("s3a://bucket/u\u0308",), ("s3a://bucket/a?b#c",), ("s3a://bucket/a\nb",), ("/a:b",), ("hdfs://other/a",),
+])  # fmt: skip
+def test_all_plain_spellings_of_a_location_are_one_name(spellings: tuple[str, ...]) -> None:
+    assert {plainly(each) for each in spellings} == {spellings[0]}
+    assert plain_name(spellings[-1]) == spelled_name(spellings[0])
 
 
 @pytest.mark.parametrize(("location", "folder"), [
     ("/data/checkpoint", "/data/checkpoint"), ("checkpoint", "checkpoint"),
     ("file:/data/checkpoint", "/data/checkpoint"), ("file:///data/checkpoint", "/data/checkpoint"),
+    ("/data/10:00/a", "/data/10:00/a"), ("data/10:00", "data/10:00"), ("file:/data/10:00", "/data/10:00"),
     ("s3a://bucket/checkpoint", None), ("hdfs:///checkpoint", None), ("dbfs:/checkpoint", None),
 ])  # fmt: skip
 def test_a_location_without_another_scheme_is_a_folder_of_this_host(location: str, folder: str | None) -> None:

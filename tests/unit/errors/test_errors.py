@@ -170,8 +170,8 @@ def test_a_refusal_that_asks_for_an_acl_says_for_whom(name: str) -> None:
 
 # What only `pykafka transactions` raises, or only a stream, or what is only seen before a row moves.
 NEVER_OF_A_BATCH = {
-    errors.DecisionPending, errors.WrittenOtherwise, errors.AnotherCheckpoint, errors.CheckpointUnusable,
-    errors.ContinuousTriggerUnsupported, errors.WriteModeUnsupported,
+    errors.DecisionPending, errors.WrittenOtherwise, errors.AnotherCheckpoint, errors.AnotherName,
+    errors.CheckpointUnusable, errors.ContinuousTriggerUnsupported, errors.WriteModeUnsupported,
 }  # fmt: skip
 CONTEXTS = [(None, False), *((kind, committing) for kind in WriteKind for committing in (False, True))]
 

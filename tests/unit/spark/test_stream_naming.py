@@ -71,17 +71,30 @@ def test_the_users_name_needs_no_checkpoint(location: str, spoilt: str) -> None:
         name_stream(GIVEN, location, never)
 
 
-@pytest.mark.parametrize("location", ["s3://bucket/checkpoint", "/nowhere/on/this/host"])
-def test_a_checkpoint_elsewhere_is_named_by_its_spelling(location: str) -> None:
+@pytest.mark.parametrize("location", ["s3a://bucket/checkpoint", "hdfs://nn/a b/ü", "/nowhere/on/this/host"])
+def test_a_checkpoint_elsewhere_is_named_by_its_plain_spelling(location: str) -> None:
     named = StreamName(spelled_name(location), is_derived=True)
     assert stream_name(GIVEN, location) == name_stream(GIVEN, location, never) == named
     assert name_stream(NAMED, location, never).sink == "orders"
+    for spelled in (f"{location}/", location.replace("/", "//", 5).replace(":////", "://"), f"{location}/x/.."):
+        began_as = mock.Mock(return_value=False)
+        assert stream_name(GIVEN, spelled) is None
+        assert name_stream(GIVEN, spelled, began_as) == named
+        began_as.assert_called_once_with(spelled_name(spelled), None)
+
+
+def test_a_stream_elsewhere_of_an_earlier_build_keeps_the_name_of_its_spelling() -> None:
+    location = "s3://bucket/checkpoint/"
+    named = StreamName(spelled_name(location), is_derived=True)
+    assert name_stream(GIVEN, location, lambda earlier, query_id: True) == named
 
 
 def test_before_its_start_a_stream_is_expected_to_be_named_by_its_query(location: str, tmp_path: Path) -> None:
     for to_come in (location, str(tmp_path / "not yet there")):
         assert expected_name(GIVEN, to_come) == "pykafka-"
-    assert expected_name(GIVEN, "s3://bucket/checkpoint") == spelled_name("s3://bucket/checkpoint")
+    assert expected_name(GIVEN, "s3a://bucket/checkpoint") == spelled_name("s3a://bucket/checkpoint")
+    # Only the cluster knows which.
+    assert expected_name(GIVEN, "s3://bucket/checkpoint") == "pykafka-"
     assert expected_name(NAMED, location) == "orders"
     name_stream(GIVEN, location, lambda earlier, query_id: False)
     assert expected_name(GIVEN, location) == query_name(QUERY)

@@ -417,6 +417,29 @@ def test_a_stream_that_began_under_its_earlier_name_keeps_it(exchange: Exchange,
     assert (written(plan(now), 0, ["a"]).sink_name, exchange.kafka.visible) == (earlier, ["a"])
 
 
+def test_a_first_micro_batch_is_not_written_again_under_the_name_of_another_spelling(exchange: Exchange) -> None:
+    """Only Hadoop's default file system says that both are one checkpoint. Its driver died before Spark recorded it."""
+
+    def run(location: str, value: str, micro_batch_id: int) -> None:
+        query = KafkaStreamWriter(given_options(without("transactionalIdPrefix")), checkpoint=location)
+        messages = [written(plan(query), 0, [value], micro_batch_id=micro_batch_id)]
+        try:
+            query.commit(messages, micro_batch_id)
+        except errors.KafkaSinkError:
+            query.abort(messages, micro_batch_id)
+            raise
+
+    run("hdfs://nn/checkpoint", "a", 0)
+    for _ in range(2):
+        with pytest.raises(errors.AnotherName) as raised:
+            run("/checkpoint", "a", 0)
+        assert raised.value.found_sink == spelled_name("hdfs://nn/checkpoint")
+        assert exchange.kafka.visible == ["a"]
+    for micro_batch_id, value in enumerate("ab"):
+        run("hdfs://NN:8020//checkpoint/", value, micro_batch_id)
+    assert exchange.kafka.visible == ["a", "b"]
+
+
 def test_a_commit_that_is_unknown_names_the_brokers_in_its_command(kafka: ScriptedKafka) -> None:
     planned = plan(batch())
     receipts = [written(planned, 0, ["a"])]

@@ -25,8 +25,8 @@ from model.logical_kafka import Produce
 
 # The advice is about an ACL, a setting, a file or a command, and changes no row.
 NO_ROWS = {
-    errors.AnotherCheckpoint, errors.DecisionPending, errors.HangingTransaction, errors.LeaderDisagrees,
-    errors.QuotaOutlastsTransaction, errors.RateOutlastsTransaction, errors.ReceiptNotWritten,
+    errors.AnotherCheckpoint, errors.AnotherName, errors.DecisionPending, errors.HangingTransaction,
+    errors.LeaderDisagrees, errors.QuotaOutlastsTransaction, errors.RateOutlastsTransaction, errors.ReceiptNotWritten,
     errors.TransactionRefused, errors.VerificationRefused,
 }  # fmt: skip
 

@@ -300,4 +300,18 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant("groups: a write whose groups cannot be deleted fails, and a job that is done runs again",
            "nothing doubles in exactly-once", 'log.debug("groups of %s are left to expire: %s", $$$FACTS)', "raise",
            f"{_EXACTLY_ONCE}test_groups_that_cannot_be_deleted_fail_no_write_and_start_no_look_at_hosts"),
+    Mutant("a first micro-batch is written again under the name of another spelling", "nothing doubles in exactly-once",
+           "run($CLIENT, check_first_name($$$QUERY))", "pass",
+           "tests/unit/spark/test_tasks.py::"
+           "test_a_first_micro_batch_is_not_written_again_under_the_name_of_another_spelling"),
+    Mutant("a stale coordinator hides the first name of a query", "nothing doubles in exactly-once",
+           "read_text($SINK, $NAME, barrier=$BARRIER)", "read_text($SINK, $NAME, barrier=None)",
+           "tests/unit/commit/test_first_name.py::test_a_stale_coordinator_does_not_hide_the_record"),
+    Mutant("a location has a name for each of its spellings", "docs/guarantees.md: the name of a stream",
+           'posixpath.normpath(re.sub("/+", "/", $PATH or "/"))', "$PATH",
+           "tests/unit/commit/test_markers.py::test_all_plain_spellings_of_a_location_are_one_name"),
+    Mutant("a stream of an earlier build elsewhere gets a new name", "docs/guarantees.md: the name of a stream",
+           "$EARLIER if $BEGAN($EARLIER, None) else plain_name($LOCATION)", "plain_name($LOCATION)",
+           "tests/unit/spark/test_stream_naming.py::"
+           "test_a_stream_elsewhere_of_an_earlier_build_keeps_the_name_of_its_spelling"),
 )  # fmt: skip
