@@ -22,7 +22,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from urllib.parse import quote
 
 import pyarrow as pa
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
@@ -45,9 +44,8 @@ from kafka_sink.verification.receipt_file import filesystem_of
 MAX_OFFSETS_BYTES = 16 * 1024 * 1024
 # In the log of offsets, instead of the offsets of a source that has none.
 NO_OFFSETS = "-"
+_PATH = re.compile(r"^([^:/]+:(?://[^/?]*)?)([^?]*)", re.DOTALL)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-# What a URI has beside letters, digits and `_.-~`. Anything else, such as a blank, is written as its code.
-_OF_URIS = "%/:@?&=+,;$!*'()#[]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,8 @@ def _opened(location: str) -> tuple[FileSystem, str]:
     if location.startswith("file:"):
         return LocalFileSystem(), os.path.abspath(location[len("file:") :])
     try:
-        return filesystem_of(quote(location, safe=_OF_URIS))
+        # Hadoop takes the `%20` of a path as it is. What follows a question mark is for pyarrow.
+        return filesystem_of(_PATH.sub(lambda found: found[1] + found[2].replace("%", "%25"), location))
     except pa.ArrowException as error:
         raise OSError(str(error)) from None
 

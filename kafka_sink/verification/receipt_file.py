@@ -61,6 +61,8 @@ SUFFIX = ".parquet"
 MAX_BYTES = 1024**3
 # Arrow takes twelve times as much. That of a write of 5 TB is below 100 KiB.
 MAX_FOOTER_BYTES = 4 * 1024**2
+# What a URI has beside letters, digits and `_.-~`. Anything else, such as a blank, is written as its code.
+_OF_URIS = "%/:@?&=+,;$!*'()#[]"
 # So many rows of a slot that no sum of MAX_BYTES of them overflows, and about the year 4000 in microseconds.
 _MOST_ROWS, _LAST_US = 2**39, 2**56
 _RANGES = {
@@ -81,13 +83,16 @@ def relative_path(query_id: str, batch_id: int) -> str:
 
 
 def filesystem_of(path: str) -> tuple[FileSystem, str]:
-    """Return the file system of an absolute path or a URI, and the path in it. Hadoop's `s3a` is `s3` in pyarrow.
+    """Return the file system of an absolute path or a URI, and the path in it. Hadoop's `s3a` is `s3` in pyarrow. A
+    character that no URI has, such as a blank, stands for itself.
 
     Raises ArrowException if pyarrow does not support the scheme, OSError if the file system does not answer.
     """
     from pyarrow.fs import FileSystem
 
-    found: tuple[FileSystem, str] = FileSystem.from_uri("s3" + path[3:] if path.startswith("s3a://") else path)
+    if not path.startswith("/"):
+        path = quote("s3" + path[3:] if path.startswith("s3a://") else path, safe=_OF_URIS)
+    found: tuple[FileSystem, str] = FileSystem.from_uri(path)
     return found
 
 

@@ -9,9 +9,11 @@ import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyspark
 import pytest
+from pyarrow.fs import LocalFileSystem
 
 from effort import each
 from kafka_sink.__main__ import COMMANDS, main
@@ -257,6 +259,24 @@ def test_the_last_of_each_log_counts_by_number(tmp_path: Path, name: str, scheme
     folder = checkpoint_in(tmp_path / name, offsets=offsets, commits=commits)
     (folder / "offsets" / "12").mkdir()
     assert checkpoint.read_checkpoint(f"{scheme}{folder}") == Checkpoint(QUERY, planned=10, recorded=9)
+
+
+@pytest.mark.parametrize(("location", "uri"), [
+    ("s3a://bucket/a%20b ü", "s3://bucket/a%2520b%20%C3%BC"), ("hdfs:///a%b", "hdfs:///a%25b"),
+    ("s3://k:s%2F@bucket/a%20b?endpoint_override=h%3A1", "s3://k:s%2F@bucket/a%2520b?endpoint_override=h%3A1"),
+])  # fmt: skip
+def test_a_checkpoint_elsewhere_is_where_spark_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, location: str, uri: str
+) -> None:
+    asked, folder = list[str](), checkpoint_in(tmp_path, offsets={"0": "v1"})
+
+    def opened(uri: str) -> tuple[LocalFileSystem, str]:
+        asked.append(uri)
+        return LocalFileSystem(), str(folder)
+
+    monkeypatch.setattr("pyarrow.fs.FileSystem", SimpleNamespace(from_uri=opened))
+    assert checkpoint.read_checkpoint(location).planned == 0
+    assert asked == [uri]
 
 
 def test_a_query_that_has_just_begun_has_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,6 +155,16 @@ def test_hadoops_name_of_s3_is_understood(monkeypatch: pytest.MonkeyPatch) -> No
     assert asked == ["s3://b/x", "s3://b/x", "/x"]
 
 
+@pytest.mark.parametrize("location", ["{}", "file://{}", "file:{}"])
+def test_a_folder_of_receipts_may_have_any_character(tmp_path: Path, location: str) -> None:
+    path = str(tmp_path / "mit Leerzeichen und ü")
+    filesystem, folder = filesystem_of(location.format(path))
+    assert (type(filesystem), folder) == (LocalFileSystem, path)
+    # In a URI these are codes.
+    assert filesystem_of("file:///a%20b")[1] == "/a b"
+    assert filesystem_of("/a%20b")[1] == "/a%20b"
+
+
 @pytest.mark.parametrize(("row_count", "text"), [(100_000, "x"), (1_000, "x" * 1_000)], ids=["rows", "texts"])
 def test_a_small_file_of_many_equal_rows_is_refused_before_they_are_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row_count: int, text: str
