@@ -279,6 +279,8 @@ def test_exactly_once_writes_under_the_querys_id_and_the_micro_batchs_number(pre
     assert saves == [{**EXACTLY_ONCE, "txnAppId": f"{name}-q-1", "txnVersion": number} for number in ("7", "8")]
     assert asked == ["/c/metadata"], "once a start"
     assert written(options, 7, query_id="q-2")[1][0]["txnAppId"] == f"{name}-q-2", "a new checkpoint is another query"
+    # A reader takes a pattern, in which a backslash makes a character stand for itself.
+    assert written({**options, "checkpointLocation": "/c[1]{ü} *?"}, 7)[2] == [r"/c\[1\]\{ü\} \*\?/metadata"]
 
 
 def test_what_has_no_name_or_too_long_a_one_is_told_before_the_query_starts() -> None:
