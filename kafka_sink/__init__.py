@@ -70,6 +70,9 @@ def register(
     executors. With exactly-once it also runs in the processes that plan and commit writes.
 
     Raises TypeError if an interceptor is not an Interceptor object (e.g. a class), or if `token` is not callable.
+
+    Examples:
+        >>> kafka_sink.register(spark)
     """
     from kafka_sink.spark.source import register_source, source_with
 
@@ -85,6 +88,13 @@ def receipts(spark: SparkSession, path: str) -> DataFrame:
     The columns are `receipt_file.COLUMNS`. If `path` is the subfolder of one query, only its receipts are returned. The
     result is empty if nothing was written yet. Spark must be able to read the path: the driver's own disk works with a
     local Spark only. Raises Spark's AnalysisException if the path does not exist.
+
+    Examples:
+        >>> kafka_sink.export(spark.range(3), "numbers", value="json", receipts_path=f"{folder}/receipts",
+        ...     create_topics=True, bootstrap_servers=servers).rows
+        3
+        >>> kafka_sink.receipts(spark, f"{folder}/receipts").agg({"record_count": "sum"}).first()[0]
+        3
     """
     from kafka_sink.verification.receipt_file import SPARK_SCHEMA
 
@@ -107,6 +117,15 @@ def dedupe(df: DataFrame, *, watermark: str | None = None) -> DataFrame:
     delay of one partition behind another.
 
     Raises ValueError if columns are missing, TypeError if `df` is not a DataFrame.
+
+    Examples:
+        >>> for _ in range(2):
+        ...     _ = kafka_sink.export(spark.range(3), "doubled", value="json", create_topics=True, row_identity=True,
+        ...         exactly_once=True, txn_app_id=f"doubled-{_}", txn_version=0, bootstrap_servers=servers)
+        >>> rows = (spark.read.format("pykafka").option("kafka.bootstrap.servers", servers)
+        ...     .option("subscribe", "doubled").option("includeHeaders", "true").load())
+        >>> rows.count(), kafka_sink.dedupe(rows).count()
+        (6, 6)
     """
     from kafka_sink.spark.duplicates import without_duplicates
     from kafka_sink.spark.validation import frame_of
@@ -128,6 +147,10 @@ def partition_count(
 
     Raises ConfigError, ClusterError if the cluster does not answer or has no such topic, TypeError if `token` is not
     callable.
+
+    Examples:
+        >>> kafka_sink.partition_count({"kafka.bootstrap.servers": servers, "topic": "clicks"})
+        3
     """
     from kafka_sink.errors import MissingOption
     from kafka_sink.kafka.admin.client import AdminClient
@@ -167,6 +190,11 @@ def validate(
 
     Raises ConfigError for options and SchemaError for columns, as a write does. Raises TypeError if `df` is not a
     DataFrame or `token` is not callable.
+
+    Examples:
+        >>> rows = spark.range(3).selectExpr("CAST(id AS STRING) AS value")
+        >>> kafka_sink.validate(rows, "clicks", bootstrap_servers=servers).ok
+        True
     """
     from kafka_sink.exporting.writing import sink_options
     from kafka_sink.spark.validation import frame_of, validated
@@ -220,6 +248,13 @@ def export(
     Raises ConfigError, SchemaError, WriteWouldFail or ClusterError before a row is written, and TypeError for an
     unknown argument. A failed write raises its KafkaSinkError from Spark's exception. If another part of the query
     fails, Spark's exception is raised.
+
+    Examples:
+        >>> orders = spark.range(1_000).selectExpr("id AS order_id", "id % 7 AS tenant_id")
+        >>> receipt = kafka_sink.export(orders, "orders", key="tenant_id", value="json", create_topics=True,
+        ...     bootstrap_servers=servers)
+        >>> receipt.rows
+        1000
     """
     from kafka_sink.exporting.columns import ColumnArguments
     from kafka_sink.exporting.writing import ExportSettings, export_batch
@@ -266,6 +301,14 @@ def to_kafka(
     "update". With "update" each micro-batch is a batch write, and exactly-once needs `checkpoint_location`.
 
     `awaitTermination` of the query raises errors of the running query as `export` does. `error_of(query)` returns them.
+
+    Examples:
+        >>> clicks = (spark.readStream.format("pykafka").option("kafka.bootstrap.servers", servers)
+        ...     .option("subscribe", "clicks").option("startingOffsets", "earliest").load())
+        >>> query = kafka_sink.to_kafka(clicks.select("key", "value"), "clicks-copy", exactly_once=True,
+        ...     create_topics=True, bootstrap_servers=servers, checkpoint_location=f"{folder}/clicks-copy",
+        ...     trigger={"availableNow": True})
+        >>> query.awaitTermination()
     """
     from kafka_sink.exporting.columns import ColumnArguments
     from kafka_sink.exporting.writing import ExportSettings, start_stream

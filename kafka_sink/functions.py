@@ -41,6 +41,18 @@ with needs_pyspark():
     from pyspark.sql import Column
     from pyspark.sql import functions as F
 
+__all__ = [
+    "double_bytes",
+    "float_bytes",
+    "int_bytes",
+    "kafka_partition",
+    "long_bytes",
+    "short_bytes",
+    "string_bytes",
+    "struct_be",
+    "uuid_bytes",
+]
+
 ColumnOrName = Column | str
 
 UUID_PATTERN = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
@@ -49,7 +61,9 @@ UUID_PATTERN = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 def string_bytes(column: ColumnOrName) -> Column:
     """binary: the column as UTF-8, by StringSerializer. Other types are cast to string.
 
-    >>> string_bytes(F.lit("é"))  # c3a9
+    Examples:
+        >>> spark.range(1).select(string_bytes(F.lit("é"))).first()[0].hex()
+        'c3a9'
     """
     return _column(column).cast("string").cast("binary")
 
@@ -57,7 +71,9 @@ def string_bytes(column: ColumnOrName) -> Column:
 def short_bytes(column: ColumnOrName) -> Column:
     """binary(2): the column as a short, by ShortSerializer.
 
-    >>> short_bytes(F.lit(-2))  # fffe
+    Examples:
+        >>> spark.range(1).select(short_bytes(F.lit(-2))).first()[0].hex()
+        'fffe'
     """
     return _big_endian(_column(column).cast("short"), 2)
 
@@ -65,7 +81,9 @@ def short_bytes(column: ColumnOrName) -> Column:
 def int_bytes(column: ColumnOrName) -> Column:
     """binary(4): the column as an int, by IntegerSerializer.
 
-    >>> int_bytes(F.lit(258))  # 00000102
+    Examples:
+        >>> spark.range(1).select(int_bytes(F.lit(258))).first()[0].hex()
+        '00000102'
     """
     return _big_endian(_column(column).cast("int"), 4)
 
@@ -73,7 +91,9 @@ def int_bytes(column: ColumnOrName) -> Column:
 def long_bytes(column: ColumnOrName) -> Column:
     """binary(8): the column as a long, by LongSerializer.
 
-    >>> long_bytes(F.lit(-1))  # ffffffffffffffff
+    Examples:
+        >>> spark.range(1).select(long_bytes(F.lit(-1))).first()[0].hex()
+        'ffffffffffffffff'
     """
     return _big_endian(_column(column).cast("long"), 8)
 
@@ -81,7 +101,9 @@ def long_bytes(column: ColumnOrName) -> Column:
 def float_bytes(column: ColumnOrName) -> Column:
     """binary(4): the column as a float, by FloatSerializer. Every NaN becomes 7fc00000, Java's own.
 
-    >>> float_bytes(F.lit(1.5))  # 3fc00000
+    Examples:
+        >>> spark.range(1).select(float_bytes(F.lit(1.5))).first()[0].hex()
+        '3fc00000'
     """
     return _big_endian(_ieee_754(_column(column).cast("float"), BINARY32), 4)
 
@@ -89,7 +111,9 @@ def float_bytes(column: ColumnOrName) -> Column:
 def double_bytes(column: ColumnOrName) -> Column:
     """binary(8): the column as a double, by DoubleSerializer. Every NaN becomes 7ff8000000000000.
 
-    >>> double_bytes(F.lit(1.5))  # 3ff8000000000000
+    Examples:
+        >>> spark.range(1).select(double_bytes(F.lit(1.5))).first()[0].hex()
+        '3ff8000000000000'
     """
     return _big_endian(_ieee_754(_column(column).cast("double"), BINARY64), 8)
 
@@ -99,7 +123,9 @@ def uuid_bytes(column: ColumnOrName) -> Column:
 
     Spark has no type for UUIDs. A string that is not a UUID fails the query.
 
-    >>> uuid_bytes(F.lit("123E4567-E89B-12D3-A456-426614174000"))  # the bytes of "123e4567-e89b-..."
+    Examples:
+        >>> spark.range(1).select(uuid_bytes(F.lit("123E4567-E89B-12D3-A456-426614174000"))).first()[0][:8].decode()
+        '123e4567'
     """
     lower = F.lower(_column(column).cast("string"))
     is_uuid = lower.rlike(UUID_PATTERN)
@@ -114,8 +140,13 @@ def struct_be(*fields: tuple[ColumnOrName, str]) -> Column:
     `binary`, whose bytes stay unchanged. One null field makes the result null, so use `F.coalesce` for nullable
     columns. Raises ValueError for another type, or without fields.
 
-    >>> struct_be(("id", "long"), ("price", "double"))  # 16 bytes
-    >>> struct_be((F.lit(0), "byte"), (F.lit(schema_id), "int"), (to_avro("row"), "binary"))  # a schema registry's
+    Examples:
+        >>> fields = (F.lit(7), "long"), (F.lit(1.5), "double")
+        >>> spark.range(1).select(struct_be(*fields)).first()[0].hex()
+        '00000000000000073ff8000000000000'
+        >>> framed = struct_be((F.lit(0), "byte"), (F.lit(42), "int"), (F.lit("avro"), "binary"))  # a schema registry's
+        >>> spark.range(1).select(framed).first()[0].hex()
+        '000000002a6176726f'
     """
     if not fields:
         raise ValueError("struct_be needs at least one field, e.g. struct_be(('id', 'long'))")
@@ -131,10 +162,12 @@ def kafka_partition(key: ColumnOrName, n: int) -> Column:
     `key`: binary or string. A null key has no fixed partition, and the result is null. The function uses the default
     partitioner, `murmur2`. Raises ValueError unless n >= 1.
 
-    >>> df.repartition(12, kafka_partition("key", 12))
-
     It is an Arrow UDF around the sink's own hash, so executors need pykafka, as they do for the sink. It takes 0.2 us
     for a key of 20 bytes. As an expression (`aggregate` over the key's words) murmur2 takes 10 us.
+
+    Examples:
+        >>> spark.range(1).select(kafka_partition(F.lit("tenant-7"), 12)).first()[0]
+        0
     """
     if n < 1:
         raise ValueError(f"a topic has at least one partition, not {n}")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from kafka_sink.broker import LocalKafka
 
-pytest_plugins = ("failed_tests",)
+pytest_plugins = ("failed_tests", "kafka_sink.broker.fixtures")
 
 ROOT = Path(__file__).resolve().parent.parent
 TEST_SOURCES = os.environ.get("PYKAFKA_TEST_SOURCES") == "1"
@@ -145,12 +145,9 @@ def assert_workers_run_the_same(session: SparkSession) -> None:
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[LocalKafka]:
+def kafka(kafka_broker: LocalKafka) -> LocalKafka:
     """One broker for the whole run. Tests share it: each takes topics of its own."""
-    from kafka_sink.broker import LocalKafka
-
-    with LocalKafka(nodes=1) as cluster:
-        yield cluster
+    return kafka_broker
 
 
 @pytest.fixture

@@ -82,6 +82,12 @@ class LocalKafka:
 
     `with` returns when every node answers and lists all other nodes. It raises JavaNotFound, JavaVersionUnsupported,
     DownloadFailed, DiskFull, DirectoryUnusable, BrokerStartFailed. The brokers do not create topics automatically.
+
+    Examples:
+        >>> with LocalKafka() as kafka:
+        ...     kafka.create_topic("orders", 2)
+        ...     kafka_sink.partition_count({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "orders"})
+        2
     """
 
     releases: ClassVar[Mapping[str, Release]] = KAFKA_VERSIONS

@@ -91,6 +91,13 @@ class KafkaSinkError(Exception):
     copying with all facts. `write_kind`: the way in which an exactly-once write runs again, None outside a transaction.
     `is_committing`: some of the rows may be visible. `repair`: the command that finishes the write. `principal`: the
     principal that needs the ACL of the advice.
+
+    Examples:
+        >>> try:
+        ...     kafka_sink.export(spark.range(3), "ordres", value="json", bootstrap_servers=servers, validate=False)
+        ... except kafka_sink.errors.TopicNotFound as error:
+        ...     print(error.topic)
+        ordres
     """
 
     write_kind: WriteKind | None = None

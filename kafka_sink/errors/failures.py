@@ -127,6 +127,13 @@ def error_of(failure: Any) -> KafkaSinkError | None:
     `failure`: an exception of Spark, Spark Connect or Py4J, a streaming query that has ended, or the text of an
     exception such as `QueryTerminatedEvent.exception`. The result has the class and the message of the raised error. It
     has its fields if Spark passed on the whole text. `__cause__` is Spark's exception.
+
+    Examples:
+        >>> try:
+        ...     spark.range(3).write.format("pykafka").mode("append").option("topics", "orders").save()
+        ... except Exception as failure:
+        ...     print(type(kafka_sink.error_of(failure)).__name__)
+        UnknownOption
     """
     if callable(getattr(failure, "awaitTermination", None)):
         failure = failure.exception()

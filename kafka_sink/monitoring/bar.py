@@ -15,6 +15,8 @@ from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.tally import ReceiptsByPartition, Tally
 
+__all__ = ["ExportBar"]
+
 
 class ExportBar(Interceptor):
     """A progress bar.
@@ -26,6 +28,13 @@ class ExportBar(Interceptor):
     It counts acknowledged rows, and moves when a task ends. With more and smaller tasks it moves more often. `total` is
     the number of rows; without it the bar shows only the count. `tally` is an existing tally to use again. Further
     arguments go to tqdm.
+
+    Examples:
+        >>> with ExportBar(spark, total=1_000) as bar:
+        ...     kafka_sink.register(spark, interceptors=[bar])
+        ...     _ = kafka_sink.export(spark.range(1_000), "clicks", value="json", bootstrap_servers=servers)
+        >>> sum(receipt.record_count for receipt in bar.value.values())
+        1000
     """
 
     def __init__(

@@ -63,6 +63,8 @@ from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.tally import Sums
 from kafka_sink.verification import receipt_file
 
+__all__ = ["ProgressLine", "ProgressListener", "ReceiptTotals", "StreamTally", "source_metrics"]
+
 log = logging.getLogger(__name__)
 
 
@@ -75,7 +77,13 @@ F = TypeVar("F")
 
 class StreamTally(Interceptor):
     """Counts acknowledged rows, retries, bad rows, throttling and reads, by micro-batch. One tally can count for all
-    streams of a session."""
+    streams of a session.
+
+    Examples:
+        >>> tally = StreamTally(spark)
+        >>> kafka_sink.register(spark, interceptors=[tally])
+        >>> spark.streams.addListener(ProgressListener(tally, ProgressLine()))
+    """
 
     def __init__(self, spark: SparkSession) -> None:
         nothing_written: Mapping[Run, Written] = {}
@@ -172,6 +180,15 @@ def source_metrics(source: Source) -> dict[str, str]:
     """Return what Spark's `format("kafka")` has in `metrics` of its progress, by the same keys and in the same form.
 
     Spark up to 4.3 has no call by which a Python source could report it. Empty if the offsets are unknown.
+
+    Examples:
+        >>> clicks = (spark.readStream.format("pykafka").option("kafka.bootstrap.servers", servers)
+        ...     .option("subscribe", "clicks").load())
+        >>> query = clicks.writeStream.format("noop").start()
+        >>> query.processAllAvailable()
+        >>> source_metrics(query.lastProgress.sources[0])["maxOffsetsBehindLatest"]
+        '0'
+        >>> query.stop()
     """
     return _metrics(offsets_behind(source) or ())
 
@@ -231,7 +248,11 @@ def micro_batch_of(progress: StreamingQueryProgress, counted: Counted, *, ended_
 
 
 class ProgressLine(Attentive):
-    """Prints one line for each micro-batch, and the sink's error if a query ends with such an error."""
+    """Prints one line for each micro-batch, and the sink's error if a query ends with such an error.
+
+    Examples:
+        >>> ProgressLine().failed("orders", kafka_sink.errors.TopicNotFound(topic="orders", waited_ms=5_000))
+    """
 
     def __init__(self, file: TextIO = sys.stderr) -> None:
         self._file = file
@@ -244,7 +265,12 @@ class ProgressLine(Attentive):
 
 
 class ProgressListener(StreamingQueryListener):
-    """Notifies its watchers of each micro-batch that read or wrote something. Without watchers it prints a line."""
+    """Notifies its watchers of each micro-batch that read or wrote something. Without watchers it prints a line.
+
+    Examples:
+        >>> notable = lambda micro_batch: print(micro_batch.query, micro_batch.total.row_count)
+        >>> spark.streams.addListener(ProgressListener(StreamTally(spark), notable))
+    """
 
     def __init__(self, counted: Counted, *watchers: Watcher, clock_s: Callable[[], float] = time.time) -> None:
         self._counted = counted
@@ -306,6 +332,9 @@ class ReceiptTotals:
     The path is the write's `receiptsPath`, as this process can open it. The receipt exists before Spark reports the
     micro-batch. It does not contain what was read, the throttling times, the reasons of bad rows, or which topic has
     dead letters.
+
+    Examples:
+        >>> spark.streams.addListener(ProgressListener(ReceiptTotals(f"{folder}/receipts")))
     """
 
     def __init__(self, receipts_path: str) -> None:

@@ -11,6 +11,8 @@ from kafka_sink.errors import KafkaSinkError
 from kafka_sink.errors.quoting import quoted
 from kafka_sink.spark.tally import Counts
 
+__all__ = ["Attentive", "BadRows", "MicroBatch", "Read", "ReadTotals", "Totals", "Written"]
+
 # Names (topics, queries, sinks) that are counted separately; the others are OTHER. A stream may name a new topic in
 # each row, and each name is a time series in Prometheus and memory in the driver.
 MOST_NAMED = 100
@@ -282,6 +284,12 @@ class Attentive:
     """A watcher that is notified of more than micro-batches. It overrides the methods that it needs.
 
     `query` is the same as in MicroBatch.
+
+    Examples:
+        >>> class Pager(Attentive):
+        ...     def failed(self, query, error):
+        ...         print(f"{query} has failed: {error}")
+        >>> spark.streams.addListener(ProgressListener(StreamTally(spark), Pager()))
     """
 
     def __call__(self, micro_batch: MicroBatch) -> None:

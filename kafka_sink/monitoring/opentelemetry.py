@@ -27,9 +27,16 @@ _GAUGES = (
 # By labels.
 _Values = dict[tuple[tuple[str, str], ...], float]
 
+__all__ = ["OpenTelemetry"]
+
 
 class OpenTelemetry(Attentive, TransactionWatcher):
-    """A watcher of `ProgressListener` and of `TransactionWatch`."""
+    """A watcher of `ProgressListener` and of `TransactionWatch`.
+
+    Examples:
+        >>> from opentelemetry.metrics import get_meter
+        >>> spark.streams.addListener(ProgressListener(StreamTally(spark), OpenTelemetry(get_meter("orders"))))
+    """
 
     def __init__(self, meter: Meter) -> None:
         self._queries, self._topics = Names(), Names()

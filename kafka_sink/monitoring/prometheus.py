@@ -17,12 +17,18 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, push_to_gateway
 from kafka_sink.monitoring.micro_batch import COUNTERS, Attentive, MicroBatch, Names, counts_of
 from kafka_sink.monitoring.transactions import OpenTransactions, TransactionWatcher
 
+__all__ = ["Prometheus"]
+
 
 class Prometheus(Attentive, TransactionWatcher):
     """A watcher of `ProgressListener` and of `TransactionWatch`.
 
     Counters count from the driver's start, as Prometheus expects. Its methods raise OSError if the file cannot be
     written or the gateway cannot be reached, after they have counted.
+
+    Examples:
+        >>> prometheus = Prometheus(textfile=f"{folder}/pykafka.prom")
+        >>> spark.streams.addListener(ProgressListener(StreamTally(spark), prometheus))
     """
 
     def __init__(

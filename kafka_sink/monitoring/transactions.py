@@ -30,6 +30,8 @@ from kafka_sink.kept import lease_admin_client
 from kafka_sink.monitoring.micro_batch import counted_as
 from kafka_sink.options.config import sink_config
 
+__all__ = ["OpenOfSink", "OpenTransactions", "TransactionWatch"]
+
 log = logging.getLogger(__name__)
 
 # The start of derived names of streams and batch writes.
@@ -74,6 +76,10 @@ class TransactionWatch:
     """Asks the cluster at once, and then every `every_s` seconds, until `stop`.
 
     If the cluster does not answer, one warning is logged. Watchers are notified again when it answers.
+
+    Examples:
+        >>> TransactionWatch({"kafka.bootstrap.servers": servers}).look().by_sink
+        {}
     """
 
     def __init__(self, options: Mapping[str, str], *watchers: TransactionWatcher, every_s: float = EVERY_S) -> None:

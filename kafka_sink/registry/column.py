@@ -65,6 +65,12 @@ def serialized(
     Asks the registry once, in this call. Raises RegistryError, SchemaError if no schema or not this schema can hold the
     columns, InvalidOption if the client refuses the conf, or ValueError. A row that does not fit the schema, e.g. a
     null in a field without null, fails its task with ValueNotInSchema.
+
+    Examples:
+        >>> orders = spark.sql("SELECT 7L AS order_id, 0.25D AS price")
+        >>> value = serialized(orders, orders.columns, topic="orders", form="avro", registry=registry)
+        >>> orders.select(value.alias("value")).first().value[:1]  # the magic byte; then the schema's id
+        b'\\x00'
     """
     if form not in FORMS:
         raise ValueError(f"form is one of {', '.join(FORMS)}, not {form!r}")

@@ -74,6 +74,19 @@ def deserialized(
 
     Asks the registry in this call, unless `schema` is given. Raises RegistryError, SchemaError, InvalidOption, or
     ValueError. On executors a registry that cannot be asked for a new id fails the task with a RegistryError.
+
+    Examples:
+        >>> orders = spark.sql("SELECT 7L AS order_id, 0.25D AS price")
+        >>> value = serialized(orders, orders.columns, topic="orders", form="avro", registry=registry).alias("value")
+        >>> records = orders.select(value)
+        >>> order = deserialized(records, "value", topic="orders", form="avro", registry=registry)
+        >>> records.select(order.alias("order")).select("order.*").show()
+        +--------+-----+
+        |order_id|price|
+        +--------+-----+
+        |       7| 0.25|
+        +--------+-----+
+        <BLANKLINE>
     """
     if form not in READERS:
         raise ValueError(f"form is one of {', '.join(READERS)}, not {form!r}")

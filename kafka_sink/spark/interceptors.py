@@ -32,7 +32,14 @@ if TYPE_CHECKING:
 
 
 class Interceptor:
-    """Override the methods that you need. By default the methods do nothing."""
+    """Override the methods that you need. By default the methods do nothing.
+
+    Examples:
+        >>> class Count(kafka_sink.Interceptor):
+        ...     def on_acknowledgement(self, receipts, error):
+        ...         print(error or sum(receipt.record_count for receipt in receipts))
+        >>> kafka_sink.register(spark, interceptors=[Count()])
+    """
 
     def on_send(self, arrow_batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows to send instead of `arrow_batch`: the same number of rows, with columns and types that the

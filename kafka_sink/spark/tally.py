@@ -27,6 +27,8 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.statistics import ReadStatistics
 from kafka_sink.spark.interceptors import Interceptor
 
+__all__ = ["ReadTally", "Tally"]
+
 Item = TypeVar("Item", PartitionOffsets, ReadStatistics)
 ByPartition = Mapping[TopicPartition, Item]
 ReceiptsByPartition = ByPartition[PartitionOffsets]
@@ -100,14 +102,24 @@ class _Tally(Interceptor, Generic[Item]):
 
 
 class Tally(_Tally[PartitionOffsets]):
-    """Adds up the receipts of finished writes."""
+    """Adds up the receipts of finished writes.
+
+    Examples:
+        >>> tally = Tally(spark)
+        >>> kafka_sink.register(spark, interceptors=[tally])
+    """
 
     def on_acknowledgement(self, receipts: tuple[PartitionOffsets, ...], error: Exception | None) -> None:
         self._add(receipts)
 
 
 class ReadTally(_Tally[ReadStatistics]):
-    """Adds up what finished tasks have read."""
+    """Adds up what finished tasks have read.
+
+    Examples:
+        >>> tally = ReadTally(spark)
+        >>> kafka_sink.register(spark, interceptors=[tally])
+    """
 
     def on_read(self, statistics: ReadStatistics) -> None:
         self._add((statistics,))

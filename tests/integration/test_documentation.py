@@ -197,7 +197,7 @@ def test_from_topic_to_topic_exactly_once(here: Here) -> None:
     replaced = {"localhost:9092": here.servers, '"subscribe", "payments"': f'"subscribe", "{source}"'}
     replaced |= {'"payments-copy"': f'"{sink}"', "/data/checkpoints": str(here.folder)}
     for _ in range(2):
-        run_python("docs/topic-to-topic.md", "Exactly once, from end to end", 0, replaced, {"spark": here.spark})
+        run_python("docs/cookbook.md", "Exactly once from topic to topic, with a kill", 0, replaced, {})
         finish(here.spark)
         assert committed(here.kafka, sink) == ALL_ONCE
 
@@ -215,8 +215,12 @@ def test_both_halves_of_a_query_are_moved_to_exactly_once_and_back(
         values = both.range(20 * number, 20 * number + 20, 1, 2).selectExpr("CAST(id AS STRING) AS value")
         kafka_sink.export(values, source, value="value", bootstrap_servers=kafka.bootstrap_servers)
         if which == "as the page has it":
-            made = run_python("docs/moving.md", "Step by step", 0, to_read, {"spark": both})
-            query = run_python("docs/moving.md", "Step by step", 1, to_write, made)["query"]
+            made = run_python(
+                "docs/cookbook.md", 'Move a query from format("kafka"), and back', 0, to_read, {"spark": both}
+            )
+            query = run_python("docs/cookbook.md", 'Move a query from format("kafka"), and back', 1, to_write, made)[
+                "query"
+            ]
         else:
             reader = both.readStream.format(which).options(**at, subscribe=source, startingOffsets="earliest")
             writer = reader.load().select("key", "value").writeStream.format(which).options(**at, topic=sink)
@@ -245,7 +249,9 @@ def test_a_query_is_moved_to_another_checkpoint(here: Here) -> None:
     # Before the new query, between two of its runs, and with the group that it commits to itself.
     for first in (ROWS, 2 * ROWS):
         written(first)
-        query = run_python("docs/moving.md", "To another checkpoint", 0, replaced, {"spark": here.spark})["query"]
+        query = run_python(
+            "docs/cookbook.md", "Move a query to another checkpoint", 0, replaced, {"spark": here.spark}
+        )["query"]
         assert query.awaitTermination(DEADLINE_S), query.status
     assert committed(here.kafka, sink) == Counter(map(str, range(3 * ROWS)))
 
@@ -383,7 +389,7 @@ def test_from_topic_to_topic_with_a_schema_registry(here: Here) -> None:
         producer = Producer({"bootstrap.servers": here.servers})
         producer.produce(orders, data, headers=context.headers)
         assert producer.flush(DEADLINE_S) == 0
-        run_python("docs/schema-registry.md", "From topic to topic", 0, replaced, names(frame))
+        run_python("docs/cookbook.md", "Avro in and out", 0, replaced, names(frame))
         finish(here.spark)
         read = AvroDeserializer(client)
         found = [
@@ -485,8 +491,8 @@ def test_rows_that_cannot_be_written(here: Here) -> None:
     frame = here.spark.range(0, ROWS, 1, 2).selectExpr(
         "CAST(id AS STRING) AS value", "CAST(IF(id = 7, -1, NULL) AS INT) AS partition"
     )
-    replaced = {"localhost:9092": here.servers, "orders-bad": bad, '"orders"': f'"{name}"'}
-    run_python("docs/operations.md", "Rows that cannot be written", 0, replaced, names(frame))
+    replaced = {"localhost:9092": here.servers, "tickets-bad": bad, '"tickets"': f'"{name}"'}
+    run_python("docs/cookbook.md", "Dead letters, and their return", 0, replaced, names(frame))
     assert committed(here.kafka, name) == ALL_ONCE - Counter(["7"])
     assert committed(here.kafka, bad) == Counter(["7"])
 

@@ -71,7 +71,7 @@ def test_a_listener_tells_each_micro_batch_once(here: Here) -> None:
     listening: list[ProgressListener] = []
     streams = SimpleNamespace(addListener=listening.append)
     given = {"kafka_sink": kafka_sink, "spark": SessionWith(session, streams), "watchers": watchers}
-    run_python("docs/operations.md", "Watching a write", 1, replaced, given)
+    run_python("docs/cookbook.md", "Watch a stream with Prometheus and Grafana", 0, replaced, given)
     (listener,) = listening
     reader = ProgressListener(ReceiptTotals(receipts_path), by_receipts.append)
     session.streams.addListener(listener)
@@ -189,7 +189,7 @@ def test_a_tally_counts_what_a_batch_has_read(here: Here) -> None:
     byte_count = filled(session, here.kafka, name, 1_000)
     replaced = {"localhost:9092": here.servers, "orders": name}
     given: dict[str, Any] = {"kafka_sink": kafka_sink, "spark": session}
-    names = run_python("docs/operations.md", "Watching a write", 2, replaced, given)
+    names = run_python("docs/operations.md", "Watching a write", 1, replaced, given)
     read = names["tally"].value.values()
     assert names["row_count"] == sum(each.row_count for each in read) == 1_000
     assert sum(each.byte_count for each in read) == byte_count

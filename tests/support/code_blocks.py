@@ -1,7 +1,8 @@
 """Finds the code blocks of README and docs, and runs them as readers would.
 
-`run_python` and `run_bash` find a block on its page and execute it, in one call. Tests pass literals as the first three
-arguments: `tests/unit/test_pages.py` reads these literals and compares them with all blocks that exist.
+`run_python` and `run_bash` find a block on its page and execute it, in one call. `save_block` makes a file of it. Tests
+pass literals as the first three arguments: `tests/unit/test_pages.py` reads these literals and compares them with all
+blocks that exist.
 Only addresses, folders and names are replaced, and each replaced text must be in the block.
 """
 
@@ -120,6 +121,11 @@ def run_program(
         [python, script], cwd=folder, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, timeout=TIMEOUT_S,
     ).stdout  # fmt: skip
+
+
+def save_block(page: str, section: str, number: int, replaced: Mapping[str, str], path: Path) -> None:
+    """Write the block to `path`, for another block that runs it."""
+    path.write_text(_as_it_is_here(block_of(page, section, number), replaced), encoding="utf-8")
 
 
 def words_of(page: str, section: str, number: int, replaced: Mapping[str, str]) -> list[str]:

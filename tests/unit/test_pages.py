@@ -25,7 +25,7 @@ from kafka_sink.options.table import NOT_YET_PREFIXES, REFUSED_PREFIXES, WRITING
 
 # What a command printed: nobody runs that, and no line of it may be a command. Any other kind fails.
 NOT_RUN = {"text"}
-RUNNERS = ("run_python", "run_bash", "run_program", "words_of")
+RUNNERS = ("run_python", "run_bash", "run_program", "save_block", "words_of")
 # Sections of the README.
 IN_FIRST_RUN = ("First rows", "Quick start")
 COMMAND = re.compile(r"\s*(\$|#!|make|pip|python3?|spark-submit|kafka-\w+(\.sh)?|cd|export|source)\s")
@@ -57,8 +57,12 @@ def taken() -> Iterator[tuple[str, str, int]]:
     """What tests run: the literals that they give to what runs a block."""
     for path in sorted((ROOT / "tests" / "integration").glob("test_*.py")):
         for function in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(function, ast.FunctionDef) and function.name.startswith("test_"):
+            if isinstance(function, ast.FunctionDef) and (function.name.startswith("test_") or is_fixture(function)):
                 yield from literals(function)
+
+
+def is_fixture(function: ast.FunctionDef) -> bool:
+    return any("pytest.fixture" in ast.unparse(decorator) for decorator in function.decorator_list)
 
 
 def literals(function: ast.FunctionDef) -> Iterator[tuple[str, str, int]]:
@@ -228,7 +232,7 @@ def test_every_capability_is_shown_but_the_one_that_needs_clusters() -> None:
 def test_every_module_of_which_the_gate_runs_nothing_is_in_the_table() -> None:
     leaves = re.compile(r"^pytestmark = .*pytest\.mark\.(long|chaos)\b", re.MULTILINE)
     modules = [path for path in (ROOT / "tests" / "integration").glob("test_*.py") if leaves.search(path.read_text())]
-    assert len(modules) == 13
+    assert len(modules) == 15
     assert [path.stem for path in modules if f"`{path.stem}`" not in CAPABILITIES] == []
 
 
