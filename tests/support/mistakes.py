@@ -125,6 +125,10 @@ _SPARKS_LOG = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d ")
 _QUERY_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
+# A text that many errors have. docs/errors.md shows it once.
+_SENT_AGAIN = re.compile(r"The write fails, so Spark does not record it as done\. .* will be in the topic twice\.")
+
+
 def answer_in(printed: str, place: Place) -> str | None:
     """Return the line at `place` of the output of Python and Spark; None if there is no such line."""
     lines = [line for line in printed.splitlines() if line.strip() and not _SPARKS_LOG.match(line)]
@@ -156,7 +160,8 @@ compares the line.
 `spark.conf.set("spark.sql.connect.serverStacktrace.enabled", "false")` leaves out the 109 lines of Java behind it |
 | Spark's own API, where Spark refuses the call itself | the first that begins with `pyspark.errors.` |
 
-In the lines below, `localhost:9092` is the cluster, `orders` a topic that is there, and `QUERY-1` the id of a query.
+In the lines below, `localhost:9092` is the cluster, `orders` a topic that is there, `QUERY-1` the id of a query. `...` is
+the text [Sent again](errors.md#sent-again).
 
 {table}
 
@@ -178,5 +183,5 @@ def table(answers: Mapping[str, str]) -> str:
 
 def row(mistake: Mistake, answer: str) -> str:
     fence = "``" if "`" in answer else "`"
-    line = answer.replace("|", "\\|")
+    line = _SENT_AGAIN.sub("...", answer).replace("|", "\\|")
     return f"| {mistake.number} | {mistake.what} | {mistake.call} | {fence}{line}{fence} |"

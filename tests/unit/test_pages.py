@@ -47,6 +47,23 @@ def where(block: Block) -> tuple[str, str, int]:
     return block.page, block.section, block.number
 
 
+# Written by tools, from tables and from results.
+MADE_BY_TOOLS = {"options.md", "reading-options.md", "errors.md", "reliability.md", "protocol.md"}
+MOST_WORDS = 50_000
+
+
+def test_the_pages_have_no_more_words_than_a_reader_can_take() -> None:
+    """README and docs, without the code."""
+    written = [page for page in pages() if page == "README.md" or page.startswith("docs/")]
+    texts = {page: text_of(page) for page in written if Path(page).name not in MADE_BY_TOOLS}
+    words = sum(len(prose(text).split()) for text in texts.values())
+    assert 10_000 < words <= MOST_WORDS
+
+
+def prose(text: str) -> str:
+    return re.sub(r"^( *)(```+)[^`]*?\n.*?^\1\2\s*$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
 def test_what_is_shown_as_output_is_no_command() -> None:
     shown = [line for block in ALL if block.language in NOT_RUN for line in block.text.splitlines()]
     assert shown
