@@ -18,7 +18,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 # A diff is run as what it leads to.
 RUNNABLE = ("python", "diff", "bash")
-TIMEOUT_S = 120
+TIMEOUT_S = 240
 # Where sources are tested, pip has installed no script.
 SCRIPT = 'command -v pykafka > /dev/null || pykafka() { python -m kafka_sink "$@"; }\n'
 

@@ -160,8 +160,8 @@ compares the line.
 `spark.conf.set("spark.sql.connect.serverStacktrace.enabled", "false")` leaves out the 109 lines of Java behind it |
 | Spark's own API, where Spark refuses the call itself | the first that begins with `pyspark.errors.` |
 
-In the lines below, `localhost:9092` is the cluster, `orders` a topic that is there, `QUERY-1` the id of a query. `...` is
-the text [Sent again](errors.md#sent-again).
+In the lines below, `localhost:9092` is the cluster, `orders` a topic that is there, `QUERY-1` the id of a query, and
+`...` the text [Sent again](errors.md#sent-again).
 
 {table}
 
