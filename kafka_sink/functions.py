@@ -167,7 +167,7 @@ def kafka_partition(key: ColumnOrName, n: int) -> Column:
 
     Examples:
         >>> spark.range(1).select(kafka_partition(F.lit("tenant-7"), 12)).first()[0]
-        0
+        6
     """
     if n < 1:
         raise ValueError(f"a topic has at least one partition, not {n}")

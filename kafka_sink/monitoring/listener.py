@@ -183,7 +183,7 @@ def source_metrics(source: Source) -> dict[str, str]:
 
     Examples:
         >>> clicks = (spark.readStream.format("pykafka").option("kafka.bootstrap.servers", servers)
-        ...     .option("subscribe", "clicks").load())
+        ...     .option("subscribe", "clicks").option("startingOffsets", "earliest").load())
         >>> query = clicks.writeStream.format("noop").start()
         >>> query.processAllAvailable()
         >>> source_metrics(query.lastProgress.sources[0])["maxOffsetsBehindLatest"]

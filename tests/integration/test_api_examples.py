@@ -23,6 +23,7 @@ def given(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iter
     """What the page says that the examples have."""
     with LocalKafka() as kafka, small_registry() as registry:
         kafka.create_topic("clicks", 3)
+        kafka_sink.export(spark.range(9), "clicks", value="json", bootstrap_servers=kafka.bootstrap_servers)
         names = {name.rpartition(".")[2]: what for name, what in public().items()}
         more = {"F": F, "kafka_sink": kafka_sink, "spark": spark, "servers": kafka.bootstrap_servers}
         folder = tmp_path_factory.mktemp("examples")
