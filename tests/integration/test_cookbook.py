@@ -1,5 +1,5 @@
 """The recipes of the cookbook, run with one Spark and one broker, and what the page says that they print. Elsewhere:
-Avro, moving, the copy without a kill (test_documentation.py), a stream that is watched (test_monitoring.py)."""
+Avro, moving, exactly-once (test_documentation.py), a stream that is watched (test_monitoring.py)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -139,21 +139,6 @@ def test_dead_letters_return_once(at: Kitchen, capsys: pytest.CaptureFixture[str
     for _ in range(2):
         run_python("docs/cookbook.md", "Dead letters, and their return", 1, at.data, at.names)
         assert printed(capsys) == shown("Dead letters, and their return")
-
-
-def test_a_copy_is_exact_after_a_kill(at: Kitchen) -> None:
-    at.kafka.create_topic("payments-in", 2, config=FOREVER)
-    at.kafka.create_topic("payments-copy", 2, config=FOREVER)
-    at.write("payments-in", at.spark.range(1_000).selectExpr("CAST(id AS STRING) AS value"))
-    replaced = at.servers | at.data | {'"payments"': '"payments-in"'}
-    program = at.folder / "copy_payments.py"
-    save_block("docs/cookbook.md", "Exactly once from topic to topic, with a kill", 0, replaced, program)
-    ended = run_bash(
-        "docs/cookbook.md", "Exactly once from topic to topic, with a kill", 1, at.servers | at.data, at.folder
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stdout
-    assert ended.stdout.splitlines()[-1:] == shown("Exactly once from topic to topic, with a kill")
-    assert sorted(map(int, read_values(at.kafka, "payments-copy"))) == list(range(1_000))
 
 
 def test_a_query_takes_over_from_a_consumer_group(at: Kitchen, capsys: pytest.CaptureFixture[str]) -> None:
