@@ -48,7 +48,7 @@ def where(block: Block) -> tuple[str, str, int]:
 
 
 # Written by tools, from tables and from results.
-MADE_BY_TOOLS = {"options.md", "reading-options.md", "errors.md", "reliability.md", "protocol.md"}
+MADE_BY_TOOLS = {"mistakes.md", "options.md", "reading-options.md", "errors.md", "reliability.md", "protocol.md"}
 MOST_WORDS = 50_000
 
 
