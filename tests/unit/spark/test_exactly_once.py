@@ -22,7 +22,7 @@ from kafka_sink.commit import two_phase
 from kafka_sink.commit.handover import Facts, Sink
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names, digest_of
 from kafka_sink.commit.requests import PARTITION, ToCoordinator
-from kafka_sink.doctor import writing
+from kafka_sink.doctor import examinations
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.producer.acknowledgements import PackedRuns
 from kafka_sink.kafka.protocol.apis import transaction_state
@@ -402,7 +402,7 @@ def test_groups_that_cannot_be_deleted_fail_no_write_and_start_no_look_at_hosts(
     exchange: Exchange, kafka: ScriptedKafka, clients: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture, answer: Any,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(writing, "look_at_hosts", lambda error, config: pytest.fail("looked"))
+    monkeypatch.setattr(examinations, "look_at_hosts", lambda error, config: pytest.fail("looked"))
     kafka.always(apis.DeleteGroupsRequest, answer)
     KafkaBatchWriter(GIVEN).commit(receipts(exchange, batch=ONCE))
     assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
