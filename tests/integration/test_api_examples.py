@@ -35,7 +35,12 @@ def ending(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     """Takes away what an example has added to the session: interceptors, listeners."""
     added: list[StreamingQueryListener] = []
     add = StreamingQueryManager.addListener
-    monkeypatch.setattr(StreamingQueryManager, "addListener", lambda *call: (added.append(call[1]), add(*call)))
+
+    def noted(streams: StreamingQueryManager, listener: StreamingQueryListener) -> None:
+        added.append(listener)
+        add(streams, listener)
+
+    monkeypatch.setattr(StreamingQueryManager, "addListener", noted)
     yield
     for listener in added:
         spark.streams.removeListener(listener)
