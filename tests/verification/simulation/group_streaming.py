@@ -10,10 +10,15 @@ committed, unless the log does not go on there.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from kafka_sink import errors
+from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.spark.reading.positions import Positions
+from kafka_sink.spark.reading.stream_plan import StreamPlan
 from model import settings as api
 from model.internal_topics import CONSUMER_OFFSETS, coordinator_of, create_internal_topic
 from model.partition import Partition
@@ -84,6 +89,21 @@ class GroupStreamingWorld(StreamingWorld):
             self.told.append(Told(error.partition, error.goes_on_at, error.offset, error.cause, -1))
         if isinstance(error, errors.OffsetsLost):
             self._gone.add(TopicPartition(error.topic, error.partition))
+
+    def _end(self, plan: StreamPlan, client: AdminClient, start: Positions | None, looks: int) -> Positions:
+        end = super()._end(plan, client, start, looks)
+        for each, offset in self._began.items():
+            # Records behind a committed offset were deleted: the read begins where the log does, and the log tells it.
+            begins = [replica.log.start_offset for replica in self._replicas(each.partition)]
+            if min(self._ever.get(each, ()), default=offset) < offset <= max(begins, default=-1):
+                self._gone.add(each)
+        return end
+
+    def _replicas(self, number: int) -> Iterator[Partition]:
+        # Without the topic there are none.
+        with suppress(KeyError):
+            found = [self._cluster.replica(world.TOPIC, number, node_id) for node_id in self._cluster.node_ids]
+            yield from filter(None, found)
 
     def mistakes(self) -> list[str]:
         found = super().mistakes()
