@@ -9,12 +9,18 @@ from pyspark.sql import SparkSession
 from kafka_reads import add_jvm_source
 from kafka_sink.broker import LocalKafka
 from secure_kafka import VERSIONS, SecureKafka, secure_kafka
+from shipment import Shipment, shipped
 from spark_writes import Here
 
 
 @pytest.fixture
 def here(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> Here:
     return Here(spark, kafka, topic, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shipment(tmp_path_factory: pytest.TempPathFactory) -> Shipment:
+    return shipped(tmp_path_factory.mktemp("shipment"))
 
 
 @pytest.fixture(scope="module", params=VERSIONS)

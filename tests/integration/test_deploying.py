@@ -10,8 +10,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
-import sysconfig
 import venv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -23,42 +21,21 @@ import pytest
 from code_blocks import run_bash
 from connect_server import connect_server
 from kafka_sink.broker import LocalKafka
+from shipment import DEADLINE_S, ROOT, Shipment, pip
 from spark_writes import numbers_in
 from standalone_spark import SPARK_HOME, StandaloneSpark, bare_environment, standalone_spark
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).resolve().parents[2]
 APPLICATION = ROOT / "tests" / "support" / "deploying_app.py"
-DEADLINE_S = 240
 CONF = {"spark.executor.memory": "512m", "spark.ui.enabled": "false"}
-OURS = ("kafka_sink", "pyspark_pykafka", "__editable__", "__pycache__")
 LOST = "this package is in a zip"
-
-
-@dataclass(frozen=True, slots=True)
-class Shipment:
-    """The package in the forms that it is shipped in. `bare`: a Python with all but the package."""
-
-    wheel: Path
-    installed: Path
-    bare: Path
-    kernel: str
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneSpark]:
     with standalone_spark(tmp_path_factory.mktemp("cluster")) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def shipment(tmp_path_factory: pytest.TempPathFactory) -> Shipment:
-    folder = tmp_path_factory.mktemp("shipment")
-    wheel = built_wheel(folder)
-    installed, bare = (environment(folder / name) for name in ("installed", "bare"))
-    pip("--python", str(installed), "install", "--no-deps", "--no-index", str(wheel))
-    return Shipment(wheel, installed, bare, "compiled" if "abi3" in wheel.name else "vectorised")
 
 
 @pytest.fixture(scope="module")
@@ -74,34 +51,6 @@ def client(tmp_path_factory: pytest.TempPathFactory, shipment: Shipment) -> Path
     ):
         pip("--python", str(python), *arguments)
     return python
-
-
-def built_wheel(folder: Path) -> Path:
-    sources = folder / "sources"
-    sources.mkdir()
-    for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "pyspark_pykafka.py"):
-        shutil.copy(ROOT / name, sources)
-    shutil.copytree(ROOT / "kafka_sink", sources / "kafka_sink", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(folder), str(sources))
-    return next(folder.glob("*.whl"))
-
-
-def environment(folder: Path) -> Path:
-    """The Python of a new virtual environment, which has the packages of this one but ours."""
-    links = folder.with_name(f"{folder.name}-packages")
-    links.mkdir()
-    for package in Path(sysconfig.get_path("purelib")).iterdir():
-        if not package.name.startswith(OURS) and package.suffix != ".pth":
-            (links / package.name).symlink_to(package)
-    venv.create(folder, symlinks=True)
-    (site,) = folder.glob("lib/python*/site-packages")
-    (site / "links.pth").write_text(f"{links}\n")
-    return folder / "bin" / "python"
-
-
-def pip(*arguments: str) -> None:
-    command = [sys.executable, "-m", "pip", "--quiet", *arguments]
-    subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE_S)
 
 
 @dataclass(frozen=True, slots=True)
