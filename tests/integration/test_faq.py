@@ -19,7 +19,9 @@ from kafka_sink.errors import WriteModeUnsupported
 from mistakes import MISTAKES, row
 from spark_writes import Here, finish, pykafka
 
-FAQ = " ".join((ROOT / "docs" / "faq.md").read_text(encoding="utf-8").split())
+FAQ, OPERATIONS = (
+    " ".join((ROOT / "docs" / page).read_text(encoding="utf-8").split()) for page in ("faq.md", "operations.md")
+)
 ROWS = 10
 
 
@@ -45,7 +47,7 @@ def test_sparks_progress_has_the_rows_that_it_handed_over(here: Here) -> None:
     query = here.start(here.arriving(here.numbers(ROWS)), here.topic(1))
     finish(query)
     written = [progress.sink.numOutputRows for progress in query.recentProgress if progress.numInputRows]
-    assert "`sink.numOutputRows` counts those that Spark handed" in FAQ
+    assert "`numOutputRows` those that Spark gave to the sink" in OPERATIONS
     assert written == [ROWS]
 
 

@@ -219,7 +219,8 @@ class Live(LiveNetwork):
         self.producers: list[Producer] = []
 
     def producer(self, **options: Any) -> Producer:
-        """`options`: fields of ProducerConfig. Rows linger for long."""
+        """`options`: fields of ProducerConfig. Rows linger for long. Two that run would take each other's answers."""
+        assert not any(each.usable for each in self.producers)
         self.producers.append(Producer(replace(config(1, **{"kafka.linger.ms": "20000"}), **options)))
         return self.producers[-1]
 
