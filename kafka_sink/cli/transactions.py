@@ -244,7 +244,7 @@ def named(session: Session) -> Session:
     if location is None or session.args.prefix is not None or LocalCheckpoint.at(location) is not None:
         return session
     name = plain_name(location)
-    if name == session.prefix or run(session.client, began_as(session.sink(session.prefix), None)):
+    if name == session.prefix or run(session.client, began_as(session.sink(session.prefix), None, otherwise=name)):
         return session
     return replace(session, config=replace(session.config, transactional_id_prefix=name))
 

@@ -7,7 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
-from kafka_sink.commit.markers import FORGOTTEN, METADATA_MAX_CHARACTERS, Decision, Ids, Marker, Names
+from kafka_sink.commit.markers import (
+    FORGOTTEN,
+    METADATA_MAX_CHARACTERS,
+    MOST_RESTING_SLOTS,
+    Decision,
+    Ids,
+    Marker,
+    Names,
+)
 from kafka_sink.errors.quoting import shell_command
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
@@ -81,10 +89,12 @@ class Facts:
         """Return the ids of the slot's last commit if the slot may rest: without rows it then needs no transaction.
 
         None: the slot needs one, even without rows. Slot 0 always does, so that its coordinator shows if a decision
-        was lost. So does a slot whose last commit is unknown or of another version of transactions.
+        was lost. So does a slot whose last commit is unknown or of another version of transactions, and one beyond
+        MOST_RESTING_SLOTS.
         """
         decision = self.decision
-        if decision is None or not 0 < slot < len(decision.pinned) or slot in self.awake:
+        slots = 0 if decision is None else min(len(decision.pinned), MOST_RESTING_SLOTS)
+        if decision is None or not 0 < slot < slots or slot in self.awake:
             return None
         marker = self.markers.get(slot)
         decided = decision.micro_batch_id, decision.query_id

@@ -44,6 +44,8 @@ TOPIC_ID_SIGN = "@@"
 # Marks the list of slots that rested. Releases before it read it as one more topic, with a name that no broker has, and
 # give those slots a marker.
 RESTING_SIGN = "="
+# Their list must fit one group's text: it has a character for each four slots.
+MOST_RESTING_SLOTS = 8_192
 # First character of a digest; no fingerprint begins with it. A decision puts TOPIC_SIGN before it for such releases.
 DIGEST_SIGN = "~"
 # No query has this id, and no rows have this fingerprint.

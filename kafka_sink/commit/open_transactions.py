@@ -26,7 +26,7 @@ Source: KIP-664 (kafka-transactions.sh find-hanging and abort); docs/design/exac
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka_sink.commit import two_phase
@@ -268,6 +268,7 @@ def describe_sink(sink: Sink, seen: Seen) -> Steps[SinkTransactions]:
     markers = yield from read_markers(sink, slots, stable=False)
     visible = {} if decision is None else visible_of(decision, markers)
     pinned = _pinned(sink, decision)
+    resting = frozenset(map(sink.names.slot, decision.resting if decision is not None else ()))
     hanging: list[Hanging] = []
     unknown: list[Hanging] = []
     for each in _hanging(transactions, pinned, seen.producers):
@@ -275,8 +276,8 @@ def describe_sink(sink: Sink, seen: Seen) -> Steps[SinkTransactions]:
         is_last = _is_the_last_committed(sink, transactions.get(each.transactional_id), each.ids)
         (hanging if is_visible or is_last else unknown).append(each)
     return SinkTransactions(
-        sink, transactions, decision, markers, _open(sink, transactions, pinned, seen.producers), tuple(hanging),
-        tuple(unknown), seen.refused,
+        sink, transactions, decision, markers, _open(sink, transactions, pinned.keys(), resting, seen.producers),
+        tuple(hanging), tuple(unknown), seen.refused,
     )  # fmt: skip
 
 
@@ -288,9 +289,11 @@ def _pinned(sink: Sink, decision: Decision | None) -> dict[Ids, str]:
 def _open(
     sink: Sink,
     transactions: Mapping[str, TransactionDescription],
-    pinned: Mapping[Ids, str],
+    pinned: Container[Ids],
+    resting: Container[str],
     producers: Iterable[OpenProducer],
 ) -> tuple[OpenTransaction, ...]:
+    """`resting`: slots whose pinned transaction has ended. What is open under its ids is another one."""
     offsets = {(each.topic, each.partition, each.ids.producer_id): each.start_offset for each in producers}
     return tuple(
         OpenTransaction(
@@ -301,7 +304,8 @@ def _open(
             start_time_ms=each.start_time_ms,
             timeout_ms=each.timeout_ms,
             holds=tuple(Held(*at, offsets.get((*at, each.producer_id))) for at in sorted(each.partitions)),
-            is_decided=each.state == "PrepareCommit" or (each.state == ONGOING and Ids.of(each) in pinned),
+            is_decided=each.state == "PrepareCommit"
+            or (each.state == ONGOING and Ids.of(each) in pinned and name not in resting),
         )
         for name, each in transactions.items()
         if each.state in OPEN
@@ -388,7 +392,14 @@ def abort_manually(sink: Sink) -> Steps[Sequence[TransactionDescription]]:
     decision = yield from read_decision(sink, barrier=f"abort {generation}")
     listed = yield from two_phase.list_open(sink)
     found = yield from two_phase.open_ones(listed)
-    decided = [] if decision is None else [each for each in found if two_phase.is_decided(sink, decision, each)]
+    # `repair` has nothing to commit in a slot that rests.
+    decided = [
+        each
+        for each in found
+        if decision is not None
+        and two_phase.is_decided(sink, decision, each)
+        and sink.names.slot_of(each.transactional_id) not in decision.resting
+    ]
     if decision is not None and decided:
         raise DecisionPending(
             sink=sink.names.sink,

@@ -133,17 +133,18 @@ def possible_names(location: str) -> list[str]:
     return list(dict.fromkeys((spelled_name(location), plain_name(location))))
 
 
-def began_as(sink: Sink, query_id: str | None) -> Steps[bool]:
+def began_as(sink: Sink, query_id: str | None, *, otherwise: str | None = None) -> Steps[bool]:
     """Return True if a query without a stored name began under the name `sink`, which earlier builds gave it.
 
     It did if the last decision is the query's (None: any query's). It may have if the sink exists without a decision.
-    Another query may use that name now, so the check fences nothing, and writes a barrier only if the sink exists.
-    Raises TransactionRefused, UnreadableState.
+    If nothing was ever decided under `sink`, and a micro-batch was under the name `otherwise`, an earlier build has
+    only tried to go on with the query. Another query may use that name now, so the check fences nothing, and writes a
+    barrier only if the sink exists. Raises TransactionRefused, UnreadableState.
     """
     try:
         decision = yield from read_decision(sink)
         if decision is not None and query_id in (None, decision.query_id):
-            return True
+            return not (decision.is_nothing and otherwise is not None and (yield from _has_decided(sink, otherwise)))
         (driver,) = yield from described([sink.names.driver])
         if driver.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             return False
@@ -155,6 +156,17 @@ def began_as(sink: Sink, query_id: str | None) -> Steps[bool]:
             return False
         raise
     return decision is None or decision.is_nothing or decision.query_id == query_id
+
+
+def _has_decided(sink: Sink, name: str) -> Steps[bool]:
+    """Return True if the sink of another name has made a decision that this principal may read."""
+    try:
+        decision = yield from read_decision(replace(sink, names=replace(sink.names, sink=name)))
+    except TransactionRefused as refused:
+        if is_never_ours(refused):
+            return False
+        raise
+    return decision is not None and not decision.is_nothing
 
 
 def is_never_ours(refused: TransactionRefused) -> bool:

@@ -618,16 +618,17 @@ def commit(
             digests=tuple(digest_of(each.fingerprint) for each in prepared),
             resting=frozenset(each.slot for each in prepared if each.rests),
         )
-        _, (found, described_ms), waited_ms, _ = yield from at_once(
+        _, (found, described_ms), *waits_ms = yield from at_once(
             _write_decision(sink, decision),
             _check_open(sink, open_slots, decision, open_ms),
             check_leaders(sink, open_slots, generation=facts.generation, micro_batch_id=micro_batch_id),
             _check_resting(sink, decision),
         )
-        if waited_ms:
+        if waited_ms := sum(waits_ms):
             # During the wait a transaction may have ended or come too close to its timeout.
-            found, more_ms = yield from _check_open(sink, open_slots, decision, open_ms + waited_ms)
-            described_ms = waited_ms + more_ms
+            described_ms += waited_ms
+            found, more_ms = yield from _check_open(sink, open_slots, decision, open_ms + described_ms)
+            described_ms += more_ms
         yield from _check_ages(sink, found, decision, open_ms=open_ms, waited_ms=described_ms)
         yield from _decide(sink, decision)
         # After the decision no transaction of the micro-batch may be aborted.
@@ -664,15 +665,16 @@ def _check_open(
     return found, waited_ms
 
 
-def _check_resting(sink: Sink, decision: Decision) -> Steps[None]:
+def _check_resting(sink: Sink, decision: Decision) -> Steps[int]:
     """Check that no attempt of a slot that rests has left a transaction open, which no decision would end.
 
-    Such an attempt found rows where the attempt whose message came found none. Raises AttemptReplaced, or DriverFenced
-    if another run has begun.
+    Such an attempt found rows where the attempt whose message came found none. Returns the milliseconds of waiting for
+    stale coordinators. Raises AttemptReplaced, or DriverFenced if another run has begun.
     """
     resting = {sink.names.slot(slot) for slot in decision.resting}
+    waited_ms = 0
     if not resting:
-        return
+        return waited_ms
     for pause_ms in (*PAUSES_MS, None):
         listed = yield from list_open(sink)
         found = yield from described([name for name in listed if name in resting])
@@ -681,6 +683,7 @@ def _check_resting(sink: Sink, decision: Decision) -> Steps[None]:
         if pause_ms is None or not any(is_decided(sink, decision, each) for each in still_open):
             break
         yield [Pause(pause_ms)]
+        waited_ms += pause_ms
     if still_open:
         yield from check_generation(sink, decision.generation)
         first = still_open[0]
@@ -689,6 +692,7 @@ def _check_resting(sink: Sink, decision: Decision) -> Steps[None]:
             expected=str(_pinned(decision, sink.names.slot_of(first.transactional_id))),
             found=f"{first.state} {Ids.of(first)}",
         )
+    return waited_ms
 
 
 def _check_ages(

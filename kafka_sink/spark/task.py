@@ -11,11 +11,12 @@ from pyspark import TaskContext
 @dataclass(frozen=True, slots=True)
 class Task:
     """One attempt of one Spark partition. `conf`: Spark's conf, with the local properties that Spark adds. The jobs of
-    an RDD have these alone."""
+    an RDD have these alone. `is_retry`: Spark has begun this task before, in this attempt of its stage."""
 
     slot: int
     conf: Mapping[str, str]
     stage: int = 0
+    is_retry: bool = False
 
     @property
     def is_of_later_micro_batch(self) -> bool:
@@ -29,4 +30,5 @@ class Task:
         if context is None:
             return cls(0, {})
         # `getLocalProperty` needs exact names, and so it cannot find misspelled options.
-        return cls(context.partitionId(), context._localProperties or {}, context.stageId())
+        is_retry = context.attemptNumber() > 0
+        return cls(context.partitionId(), context._localProperties or {}, context.stageId(), is_retry)

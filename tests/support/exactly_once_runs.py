@@ -208,7 +208,7 @@ QUERY_ID = "5a0d0a5e-98a3-4f5c-9d3a-2a5d2fb0a8f1"
 def in_task(slot: int, micro_batch_id: int) -> Iterator[None]:
     """Make `TaskContext.get()` return the context of a stream's task."""
     conf = {"sql.streaming.queryId": QUERY_ID, "streaming.sql.batchId": str(micro_batch_id)}
-    context = SimpleNamespace(partitionId=lambda: slot, stageId=int, _localProperties=conf)
+    context = SimpleNamespace(partitionId=lambda: slot, stageId=int, attemptNumber=int, _localProperties=conf)
     with patch.object(TaskContext, "get", lambda: context):
         yield
 

@@ -71,7 +71,7 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskCommitMessage
                 [message.prepared for message in messages],
                 micro_batch_id=messages[0].micro_batch_id,
                 now_ms=wall_clock_ms(),
-                open_ms=max(0, began_ms - plan.planned_ms),
+                open_ms=max(0, monotonic_ms() - plan.planned_ms),
                 allow_lost_state=plan.allow_lost_state,
                 topic_ids={topic: topic_id for each in messages for topic, topic_id in each.topic_ids.items()},
             ),

@@ -19,7 +19,7 @@ from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.commit.handover import Facts, Sink, SlotPrepared, command
 from kafka_sink.commit.markers import Decision, Ids, Names
 from kafka_sink.commit.runner import run
-from kafka_sink.commit.stream_name import StreamName, began_as, is_new, name_stream, stream_name
+from kafka_sink.commit.stream_name import StreamName, began_as, is_new, name_stream, plain_name, stream_name
 from kafka_sink.errors import (
     InvalidOption,
     KafkaSinkError,
@@ -191,7 +191,8 @@ def _ensure_topics(client: AdminClient, config: SinkConfig) -> None:
 
 def _name_stream(given: GivenOptions, checkpoint: str | None, config: SinkConfig, client: AdminClient) -> StreamName:
     def began(earlier: str, query_id: str | None) -> bool:
-        return run(client, began_as(sink_of(config, earlier, client), query_id))
+        otherwise = None if checkpoint is None else plain_name(checkpoint)
+        return run(client, began_as(sink_of(config, earlier, client), query_id, otherwise=otherwise))
 
     return name_stream(given, checkpoint, began)
 

@@ -78,7 +78,8 @@ def _prepare(
     if plan.query_id not in (None, identity.query_id):
         raise AnotherCheckpoint(sink=plan.sink.names.sink, query_id=identity.query_id, found_query_id=plan.query_id)
     started_ms = wall_clock_ms()
-    ids = plan.facts.resting_ids(task.slot, plan.sink.transaction_version)
+    # An earlier attempt may have found rows, and only Init ends its transaction.
+    ids = None if task.is_retry else plan.facts.resting_ids(task.slot, plan.sink.transaction_version)
     begun_batches = arrow_batches if ids is None else begun(arrow_batches)
     if ids is not None and begun_batches is None:
         rows = TaskRows(record_count=0, runs=PackedRuns())

@@ -14,6 +14,7 @@ from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
 from kafka_sink.commit.markers import FORGOTTEN, Ids, Marker, digest_of
 from kafka_sink.commit.replay import check_decision, check_replay
 from kafka_sink.commit.stream_name import began_as
+from kafka_sink.kafka.protocol.apis.groups import GroupOffset, OffsetFetchResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 E = TypeVar("E", bound=errors.ExactlyOnceError)
@@ -207,3 +208,33 @@ def test_the_age_of_a_transaction_that_is_over_is_no_date() -> None:
     with pytest.raises(errors.TransactionTimedOut) as raised:
         exchange.run(two_phase.commit(exchange.sink, found, done, micro_batch_id=0, **times))
     assert raised.value.age_ms == 7
+
+
+def named(exchange: Exchange, name: str) -> Exchange:
+    """The same Kafka, of a sink with another name."""
+    other = Exchange(is_new=True)
+    other.kafka, other.sink = exchange.kafka, replace(exchange.sink, names=replace(exchange.sink.names, sink=name))
+    return other
+
+
+def test_a_build_that_went_back_and_decided_nothing_takes_no_stream_from_its_plain_name() -> None:
+    """An earlier build derives another name of the checkpoint, finds nothing there, and stops with StateExpired."""
+    exchange = Exchange(is_new=True)
+    earlier = named(exchange, "spelled")
+    earlier.run(two_phase.plan(earlier.sink))
+    assert earlier.run(began_as(earlier.sink, None, otherwise="orders"))
+    exchange.micro_batch(2)
+    assert not earlier.run(began_as(earlier.sink, None, otherwise="orders"))
+    assert earlier.run(began_as(earlier.sink, None))
+    # Who may not read the plain name has written nothing there.
+    denied = GroupOffset("orders.decision", ErrorCode.GROUP_AUTHORIZATION_FAILED, -1, "")
+    earlier.answer = lambda request: (
+        OffsetFetchResponse(0, (denied,)) if getattr(request, "group_ids", ()) == (denied.group_id,) else None
+    )
+    assert earlier.run(began_as(earlier.sink, None, otherwise="orders"))
+    earlier.answer = lambda request: None
+    # What was decided under the earlier name goes on there, and a decision that is lost is looked for there.
+    earlier.micro_batch(1)
+    assert earlier.run(began_as(earlier.sink, None, otherwise="orders"))
+    exchange.kafka.forget_offsets(["spelled.decision"])
+    assert earlier.run(began_as(earlier.sink, None, otherwise="orders"))

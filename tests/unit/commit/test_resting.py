@@ -1,20 +1,32 @@
 """Slots that rest: a task without rows needs no transaction and no marker, once its slot has committed one."""
 
+import contextlib
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import apis
 from exchange import GENERATION, SINK, Exchange, facts, outcome
-from kafka_sink.commit import two_phase
+from kafka_sink.commit import open_transactions, two_phase
 from kafka_sink.commit.handover import Facts, SlotPrepared
-from kafka_sink.commit.markers import NOTHING_COMMITTED, Decision, Ids, Marker, digest_of
+from kafka_sink.commit.markers import (
+    METADATA_MAX_CHARACTERS,
+    MOST_RESTING_SLOTS,
+    NOTHING_COMMITTED,
+    Decision,
+    Ids,
+    Marker,
+    digest_of,
+)
+from kafka_sink.commit.requests import ToCoordinator
 from kafka_sink.errors import (
     AttemptReplaced,
     DriverFenced,
     NonDeterministicReplay,
     StateWentBack,
     TornBatch,
+    TransactionTimedOut,
     UnreadableState,
 )
 
@@ -176,6 +188,84 @@ def test_an_open_transaction_under_ids_that_have_committed_keeps_its_slot_awake(
     exchange.answer = is_open
     found = exchange.run(two_phase.plan(exchange.sink))
     assert (found.awake, found.resting_ids(1, version), found.resting_ids(2, version) is None) == ((1,), None, False)
+
+
+@BOTH_VERSIONS
+def test_while_a_stale_coordinator_of_a_resting_slot_is_waited_for_another_may_time_out(version: int) -> None:
+    """It still lists the commit before the rest as open."""
+    exchange = after_a_rest(version)
+    found = exchange.run(two_phase.plan(exchange.sink))
+    done = [exchange.task(found, 2, 0), rested(exchange, found, 1), rested(exchange, found, 2)]
+    name, ids = exchange.sink.names.slot(1), done[1].ids
+    said = apis.TransactionDescription(name, 0, "Ongoing", 60_000, 0, ids.producer_id, ids.producer_epoch, ())
+    answers = iter([apis.DescribeTransactionsResponse(0, (said,))] * 3)
+
+    def is_stale(request: object) -> object:
+        if isinstance(request, apis.ListTransactionsRequest):
+            return apis.ListTransactionsResponse(0, 0, (apis.ListedTransaction(name, ids.producer_id, "Ongoing"),))
+        if request == apis.DescribeTransactionsRequest((name,)):
+            if (stale := next(answers, None)) is None:
+                exchange.kafka.time_out("orders.0")
+            return stale
+        return None
+
+    exchange.answer = is_stale
+    exchange.asked.clear()
+    with pytest.raises(TransactionTimedOut) as raised:
+        exchange.commit(found, done, 2)
+    assert raised.value.transactional_id == "orders.0"
+    assert exchange.asked["EndTxn"] == 0
+
+
+def test_a_transaction_grows_older_while_a_resting_slots_coordinator_is_waited_for() -> None:
+    """55 s are left to it."""
+    for age_ms, is_in_time in ((54_986, True), (54_987, False)):
+        exchange = after_a_rest()
+        found = exchange.run(two_phase.plan(exchange.sink))
+        done = [exchange.task(found, 2, 0), rested(exchange, found, 1), rested(exchange, found, 2)]
+        name, ids = exchange.sink.names.slot(1), done[1].ids
+        said = apis.TransactionDescription(name, 0, "Ongoing", 60_000, 0, ids.producer_id, ids.producer_epoch, ())
+        # 2, 4 and 8 ms.
+        left = iter([apis.DescribeTransactionsResponse(0, (said,))] * 3)
+
+        def is_stale(request: object, name: str = name, ids: Ids = ids, left: Any = left) -> object:
+            if isinstance(request, apis.ListTransactionsRequest):
+                return apis.ListTransactionsResponse(0, 0, (apis.ListedTransaction(name, ids.producer_id, "Ongoing"),))
+            return next(left, None) if request == apis.DescribeTransactionsRequest((name,)) else None
+
+        exchange.answer = is_stale
+        with contextlib.nullcontext() if is_in_time else pytest.raises(TransactionTimedOut):
+            exchange.commit(found, done, 2, open_ms=age_ms)
+
+
+def test_what_is_open_under_the_ids_of_a_slot_that_rests_is_not_decided_and_aborted_by_hand() -> None:
+    """A late request of version 1 began it. A repair commits nothing there, so an abort must not wait for one."""
+    exchange = after_a_rest(1)
+    name, ids = exchange.sink.names.slot(1), exchange.decision().pinned[1]
+    assert ids is not None
+    late = apis.AddOffsetsToTxnRequest(
+        transactional_id=name, producer_id=ids.producer_id, producer_epoch=ids.producer_epoch, group_id=name
+    )
+    exchange.execute(ToCoordinator(apis.CoordinatorKind.TRANSACTION, name, late))
+    seen = exchange.run(open_transactions.look("orders.", ()))
+    (is_open,) = exchange.run(open_transactions.describe_sink(exchange.sink, seen)).undecided
+    assert (is_open.slot, is_open.ids) == (1, ids)
+    (aborted,) = exchange.run(open_transactions.abort_manually(exchange.sink))
+    assert (aborted.transactional_id, exchange.run(two_phase.list_open(exchange.sink))) == (name, [])
+    micro_batch(exchange, 2, 0, 1)
+    assert exchange.kafka.visible[4:] == ["2/0", "2/1"]
+
+
+def test_the_list_of_slots_that_rest_fits_the_text_of_a_group() -> None:
+    slots = 20_000
+    decision = replace(decided(), pinned=(Ids(2**40, 32_000),) * slots, digests=(digest_of("a"),) * slots)
+    found = Facts(GENERATION, decision, {slot: decision.marker_of(slot) for slot in range(slots)})
+    resting = frozenset(slot for slot in range(slots) if found.resting_ids(slot, 2) is not None)
+    assert resting == set(range(1, MOST_RESTING_SLOTS))
+    rests = replace(decision, resting=resting)
+    texts = rests.texts()
+    assert max(map(len, texts)) <= METADATA_MAX_CHARACTERS
+    assert Decision.read([("g", 7, text) for text in texts]) == rests
 
 
 def test_a_slot_whose_marker_expired_while_it_rested_says_that_nothing_was_committed() -> None:

@@ -85,7 +85,7 @@ def clients(kafka: ScriptedKafka, network: LiveNetwork, monkeypatch: pytest.Monk
 def task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """In a task of micro-batch 0 and of Spark partition 0. The conf it knows may be changed."""
     conf = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "0"}
-    context = SimpleNamespace(partitionId=lambda: 0, stageId=int, _localProperties=conf)
+    context = SimpleNamespace(partitionId=lambda: 0, stageId=int, attemptNumber=int, _localProperties=conf)
     monkeypatch.setattr(TaskContext, "get", lambda: context)
     return conf
 
@@ -235,7 +235,7 @@ def test_a_task_without_rows_asks_no_broker_once_its_slot_has_committed(
     messages = []
     for slot_number in (1, 2):
         partition_id = Mock(return_value=slot_number)
-        context = SimpleNamespace(partitionId=partition_id, stageId=int, _localProperties=task)
+        context = SimpleNamespace(partitionId=partition_id, stageId=int, attemptNumber=int, _localProperties=task)
         monkeypatch.setattr(TaskContext, "get", lambda context=context: context)
         messages.append(write_slot(plan))
     assert len(kafka.received) == asked
@@ -243,6 +243,49 @@ def test_a_task_without_rows_asks_no_broker_once_its_slot_has_committed(
     began = replace(messages[0], spark_partition_id=0, record_count=1, prepared=first, plan=plan)
     KafkaStreamWriter(GIVEN).commit([began, *messages], 1)
     assert (exchange.kafka.visible, exchange.decision().resting) == (["0/0", "0/1", "0/2", "1/0"], {1, 2})
+
+
+def test_a_task_that_is_tried_again_takes_its_slot_over_though_it_has_no_rows(
+    exchange: Exchange,
+    kafka: ScriptedKafka,
+    task: dict[str, str],
+    network: LiveNetwork,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its first attempt found rows, and its executor was lost. It may live on."""
+    exchange.micro_batch(2)
+    facts, (first,) = exchange.tasks(1, 1)
+    lost, plan = exchange.task(facts, 1, 1), Plan(exchange.sink, facts, False, None)
+    task["streaming.sql.batchId"] = "1"
+    context = SimpleNamespace(
+        partitionId=lambda: 1, stageId=int, attemptNumber=Mock(return_value=1), _localProperties=task
+    )
+    monkeypatch.setattr(TaskContext, "get", lambda: context)
+    again = write_slot(plan)
+    assert (again.prepared.rests, again.prepared.ids.producer_epoch > lost.ids.producer_epoch) == (False, True)
+    began = replace(again, spark_partition_id=0, record_count=1, prepared=first, plan=plan)
+    KafkaStreamWriter(GIVEN).commit([began, again], 1)
+    assert (exchange.kafka.visible, exchange.kafka.aborted) == (["0/0", "0/1", "1/0"], ["1/1"])
+
+
+def test_what_is_done_before_a_decision_makes_transactions_older(
+    exchange: Exchange, kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, *others = receipts(exchange)
+    assert began.plan is not None
+    plan = replace(began.plan, planned_ms=1_000, sink=replace(began.plan.sink, is_derived=True))
+    clock = SimpleNamespace(now_ms=5_000)
+    monkeypatch.setattr(commit, "monotonic_ms", lambda: clock.now_ms)
+
+    def is_slow(client: object, steps: Any) -> None:
+        clock.now_ms += 30_000
+        steps.close()
+
+    monkeypatch.setattr(commit, "run", is_slow)
+    committing = Mock(wraps=two_phase.commit)
+    monkeypatch.setattr(two_phase, "commit", committing)
+    commit_micro_batch(GIVEN, [replace(began, plan=plan), *others])
+    assert committing.call_args.kwargs["open_ms"] == 34_000
 
 
 def test_task_and_commit_are_in_the_cluster_of_their_plan(

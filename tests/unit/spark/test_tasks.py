@@ -382,7 +382,7 @@ def test_a_guarantee_of_the_conf_alone_is_refused_by_tasks(
     kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conf = {"spark.pykafka.deliveryGuarantee": "exactly-once", "spark.pykafka.transactionalIdPrefix": "orders"}
-    context = SimpleNamespace(partitionId=lambda: 0, stageId=int, _localProperties=conf)
+    context = SimpleNamespace(partitionId=lambda: 0, stageId=int, attemptNumber=int, _localProperties=conf)
     planned = plan(batch(AT_LEAST_ONCE))
     monkeypatch.setattr(TaskContext, "get", lambda: context)
     with pytest.raises(errors.NotPlanned, match="deliveryGuarantee=exactly-once"):

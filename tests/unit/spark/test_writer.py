@@ -108,7 +108,7 @@ def batches(*counts: int, **columns: pa.Array) -> Iterator[pa.RecordBatch]:
 def in_task(monkeypatch: pytest.MonkeyPatch) -> Any:
     def enter(**conf: str) -> None:
         properties = {key.replace("__", "."): text for key, text in conf.items()} | {"spark.app.id": "a"}
-        task = SimpleNamespace(partitionId=lambda: 3, stageId=int, _localProperties=properties)
+        task = SimpleNamespace(partitionId=lambda: 3, stageId=int, attemptNumber=int, _localProperties=properties)
         monkeypatch.setattr(TaskContext, "get", lambda: task)
 
     return enter

@@ -517,6 +517,14 @@ family(
 )(each_of(
     lost_state, lost_groups, expired_groups, stale_reads, stale_coordinators, stale_leaders, lost_markers, lost_aborts
 ))  # fmt: skip
+# A slot rests, is not there for a micro-batch, and comes again; the later run has fewer slots, or more.
+FEWER: Shape = ((1, 1, 1), (1, 0), (0, 1, 1))
+MORE: Shape = ((1, 1), (0, 0, 1), (1, 0, 0))
+family(
+    "slots may rest while their number changes",
+    *({"shapes": shapes} for shapes in ((FEWER,), (MORE,), (RESTS, FEWER), (MORE, FEWER))),
+    {"shapes": (RESTS, MORE), "same_rows": NEVER}, share=2, name="resting_shapes",
+)(each_of(crashes, timeouts, two_drivers, unanswered))  # fmt: skip
 # Of the second micro-batch, no slot that the first had has rows.
 family(
     "slots may rest when state goes back", {"shapes": (RESTS,)}, {"shapes": (((1, 1), (0, 0, 1)),)},

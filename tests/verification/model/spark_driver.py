@@ -218,7 +218,8 @@ class Driver:
         attempt = 0
         runs_again = False
         while True:
-            task = self._task(facts, TaskRun(first.micro_batch_id, first.slot, first.run, attempt))
+            run = TaskRun(first.micro_batch_id, first.slot, first.run, attempt)
+            task = self._task(facts, run, is_retry=attempt > 0)
             attempt += 1
             try:
                 effect = next(task)
@@ -236,19 +237,22 @@ class Driver:
                 if runs_again:
                     # Spark has a result of the task, and does not look at how this attempt ends.
                     with suppress(ExactlyOnceError, TaskFailed, GaveUp, AttemptLost, StageRunsAgain):
-                        yield from self._task(facts, TaskRun(first.micro_batch_id, first.slot, first.run, attempt))
+                        # Spark counts the attempts of each run of a stage anew.
+                        again = TaskRun(first.micro_batch_id, first.slot, first.run, attempt)
+                        yield from self._task(facts, again, is_retry=False)
                 return done
             except (ExactlyOnceError, TaskFailed, GaveUp):
                 failures += 1
                 if failures == MOST_FAILURES:
                     raise
 
-    def _task(self, facts: Facts, task: TaskRun) -> Attempt:
+    def _task(self, facts: Facts, task: TaskRun, *, is_retry: bool) -> Attempt:
         """One attempt."""
         slot, micro_batch_id = task.slot, task.micro_batch_id
         rows = self.rows(task)
         fingerprint = fingerprint_of(rows)
-        if not rows and (ids := facts.resting_ids(slot, self.sink.transaction_version)) is not None:
+        ids = None if is_retry else facts.resting_ids(slot, self.sink.transaction_version)
+        if not rows and ids is not None:
             yield Message(slot)
             return SlotPrepared(slot, ids, QUERY, fingerprint, visible=None, rests=True), rows
         begins = two_phase.begin(
