@@ -393,13 +393,11 @@ def abort_manually(sink: Sink) -> Steps[Sequence[TransactionDescription]]:
     listed = yield from two_phase.list_open(sink)
     found = yield from two_phase.open_ones(listed)
     # `repair` has nothing to commit in a slot that rests.
-    decided = [
-        each
-        for each in found
-        if decision is not None
-        and two_phase.is_decided(sink, decision, each)
-        and sink.names.slot_of(each.transactional_id) not in decision.resting
-    ]
+    resting = () if decision is None else decision.resting
+    may_be_decided = [each for each in found if sink.names.slot_of(each.transactional_id) not in resting]
+    decided = (
+        [] if decision is None else [each for each in may_be_decided if two_phase.is_decided(sink, decision, each)]
+    )
     if decision is not None and decided:
         raise DecisionPending(
             sink=sink.names.sink,

@@ -30,5 +30,5 @@ class Task:
         if context is None:
             return cls(0, {})
         # `getLocalProperty` needs exact names, and so it cannot find misspelled options.
-        is_retry = context.attemptNumber() > 0
+        is_retry = bool(context.attemptNumber())
         return cls(context.partitionId(), context._localProperties or {}, context.stageId(), is_retry)
