@@ -596,6 +596,8 @@ def commit(
     """
     check_decision(sink, facts, prepared, micro_batch_id=micro_batch_id, allow_lost_state=allow_lost_state)
     check_replay(sink, prepared, micro_batch_id=micro_batch_id)
+    if facts.is_forgotten and not allow_lost_state:
+        yield from _check_beyond(sink, facts, prepared, micro_batch_id)
     open_slots = [each for each in prepared if each.is_open]
     unproved: list[SlotPrepared] = []
     decided = facts.decision
@@ -649,6 +651,18 @@ def commit(
             )
         unproved = [each for each, (_, was_committed) in zip(open_slots, ended, strict=True) if not was_committed]
     yield from _verify(sink, facts, prepared, unproved, micro_batch_id=micro_batch_id)
+
+
+def _check_beyond(sink: Sink, facts: Facts, prepared: Sequence[SlotPrepared], micro_batch_id: int) -> Steps[None]:
+    """Where the decision is gone, check that no slot beyond those of this run shows the micro-batch. Raises
+    NonDeterministicReplay."""
+    slots = {sink.names.slot_of(name) for name, _ in (yield from _listed(sink))}
+    beyond = sorted(slot for slot in slots if slot >= len(prepared))
+    markers = yield from read_markers(sink, beyond, barrier=f"beyond {facts.generation}")
+    this = micro_batch_id, prepared[0].query_id
+    visible = [slot for slot, marker in markers.items() if (marker.micro_batch_id, marker.query_id) == this]
+    if visible:
+        raise NonDeterministicReplay(sink=sink.names.sink, micro_batch_id=micro_batch_id, slots=visible)
 
 
 def _check_open(

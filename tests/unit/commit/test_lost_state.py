@@ -14,7 +14,7 @@ from kafka_sink.commit import two_phase
 from kafka_sink.commit.handover import Facts
 from kafka_sink.commit.markers import FORGOTTEN, NOTHING_COMMITTED, Ids, Marker, digest_of
 from kafka_sink.commit.requests import PARTITION, ToCoordinator, described, read_decision, read_markers
-from kafka_sink.errors import DriverFenced, MarkersLost, StateExpired, StateWentBack, WriteKind
+from kafka_sink.errors import DriverFenced, MarkersLost, NonDeterministicReplay, StateExpired, StateWentBack, WriteKind
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 BOTH_VERSIONS = pytest.mark.parametrize("version", [1, 2])
@@ -387,3 +387,16 @@ def test_the_advice_says_that_rows_which_are_there_would_be_there_twice(last: in
         said = str(error.in_transaction(write_kind=kind))
         assert "allowLostState=true, which would write rows twice that are there" in said
         assert ("7" in said) == (last == 7)
+
+
+def test_a_micro_batch_of_a_lost_decision_is_not_written_in_fewer_slots_beside_what_is_visible() -> None:
+    """The rows of the slot that the replay does not have would be there twice."""
+    exchange = Exchange(is_new=True)
+    exchange.micro_batch(3)
+    exchange.kafka.forget_offsets([exchange.sink.names.decision(0)])
+    found, done = exchange.tasks(2)
+    with pytest.raises(NonDeterministicReplay) as raised:
+        exchange.commit(found, done)
+    assert (found.is_forgotten, raised.value.slots) == (True, (2,))
+    exchange.run(exchange.committing(found, done, allow_lost_state=True))
+    assert exchange.kafka.visible == ["0/0", "0/1", "0/2"]

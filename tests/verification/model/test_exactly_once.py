@@ -89,6 +89,17 @@ def test_coordinators_that_went_back_give_out_ids_that_a_decision_names() -> Non
     assert world.stopped_by is None
 
 
+def test_a_first_micro_batch_of_a_lost_decision_does_not_come_again_in_fewer_slots() -> None:
+    """One slot timed out behind the decision, and the run that follows has a slot less than what is visible."""
+    events = (
+        (21, w.Switch()), (32, w.GoBack(1)), (87, w.TimeOut("sink.1")),
+        (121, w.LoseGroups(("sink.decision", "sink.1"))),
+    )  # fmt: skip
+    shapes = ((1, 1, 1), (0, 0)), ((1, 1), (0, 0))
+    world = run(Schedule(version=1, events=events, shapes=shapes, metadata_max=48, last_epoch=3))
+    assert NonDeterministicReplay in world.errors
+
+
 def test_some_are_spread_over_all() -> None:
     all_of_them = list(all_of(explorations.crashes, 2))
     chosen = list(some(explorations.crashes, 2, 100))
