@@ -55,10 +55,13 @@ class Backlog:
 
     @property
     def one_batch(self) -> Backlog:
-        """The first batch of it, which is as long as the one of the sample before."""
+        """The first batch of it, which is as long as the one of the sample before. Of a sample of several batches only
+        the end of the first one is known: then all that is left of the sample."""
         before = [each for each in self.samples if each.first <= self.first] or self.samples[:1]
         batch_end = before[-1].batch_end
-        if batch_end <= self.first:
+        if batch_end <= self.first < before[-1].end:
+            batch_end = before[-1].end
+        elif batch_end <= self.first:
             batch_end = self.first + batch_end - before[-1].first
         return replace(self, end=min(self.end, max(batch_end, self.first + 1)))
 

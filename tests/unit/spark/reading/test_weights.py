@@ -310,6 +310,12 @@ def test_a_restart_needs_no_history() -> None:
     assert 0.9 * 10 * MIB <= again.goes_on() <= 1.2 * 10 * MIB
 
 
+def test_batches_behind_the_first_of_a_sample_are_not_read_record_by_record() -> None:
+    """One sample shows both, and where the first one ends."""
+    reading = Reading(1, log_of((1, 1, 61), (1, 6, 61)))
+    assert reading.drain() == [61, 61]
+
+
 @st.composite
 def any_logs(draw: st.DrawFn) -> list[Log]:
     found = []
