@@ -124,7 +124,7 @@ class CorePath:
     def _send(self) -> None:
         """Finishes every batch that is ready, a request after the other."""
         led = self._accumulator.ready(self._snapshot, self._now_ms).led.get(NODE, deque())
-        while batches := self._accumulator.drain(led, self._sequences, self._max_in_flight, self._now_ms):
+        while batches := self._accumulator.drain(NODE, led, self._sequences, self._max_in_flight, self._now_ms):
             with self._clock():
                 for batch in batches:
                     if batch.state is BatchState.OPEN:

@@ -237,29 +237,25 @@ class RecordAccumulator:
     def ready(self, snapshot: MetadataSnapshot, now_ms: int) -> ReadyNodes:
         """Return the partitions whose first batch is due, by leader. A first batch is due if it is full, another is
         behind it, it has lingered, memory is short, or a flush runs. A batch that waits for its retry is not due,
-        unless another node leads now than the one that it was sent to (KIP-951)."""
+        unless another node leads now than the one that refused it (KIP-951)."""
         led: dict[int, deque[TopicPartition]] = {}
         leaderless: set[str] = set()
         waits_ms = self._note_lingered(now_ms)
         if self._urgent:
             self._pressing.update((topic_partition, None) for topic_partition, queue in self._queues.items() if queue)
         for topic_partition in list(self._pressing):
-            queue = self._queues[topic_partition]
-            wait_ms = self._wait_ms(queue, now_ms) if queue else None
-            if wait_ms and queue[0].attempts and snapshot.leader(*topic_partition) not in (NO_LEADER, queue[0].node_id):
-                queue[0].retry_at_ms, wait_ms = now_ms, 0
+            queue, leader = self._queues[topic_partition], snapshot.leader(*topic_partition)
+            wait_ms = self._wait_ms(queue, leader, now_ms) if queue else None
             if wait_ms is None or (wait_ms > 0 and not queue[0].attempts):
                 del self._pressing[topic_partition]
             elif wait_ms > 0:
                 waits_ms.append(wait_ms)
             elif queue[0].checked_out:
                 self._is_awaited = True
+            elif leader == NO_LEADER:
+                leaderless.add(topic_partition.topic)
             else:
-                leader = snapshot.leader(*topic_partition)
-                if leader == NO_LEADER:
-                    leaderless.add(topic_partition.topic)
-                else:
-                    led.setdefault(leader, deque()).append(topic_partition)
+                led.setdefault(leader, deque()).append(topic_partition)
         return ReadyNodes(led, min(waits_ms, default=None), frozenset(leaderless))
 
     def _note_lingered(self, now_ms: int) -> list[int]:
@@ -280,28 +276,28 @@ class RecordAccumulator:
     def _urgent(self) -> bool:
         return self._flushing > 0 or self.pool.exhausted
 
-    def _wait_ms(self, queue: deque[ProducerBatch], now_ms: int) -> int:
+    def _wait_ms(self, queue: deque[ProducerBatch], leader: int, now_ms: int) -> int:
         first = queue[0]
         if first.attempts:
-            return max(0, first.retry_at_ms - now_ms)
+            return max(0, first.retry_at_ms - now_ms) if leader in (NO_LEADER, first.node_id) else 0
         if self._urgent or len(queue) > 1 or first.full:
             return 0
         return max(0, first.created_ms + self._linger_ms - now_ms)
 
     def drain(
-        self, led: deque[TopicPartition], sequences: Sequences, max_in_flight: int, now_ms: int
+        self, node_id: int, led: deque[TopicPartition], sequences: Sequences, max_in_flight: int, now_ms: int
     ) -> list[ProducerBatch]:
         """Take at most one batch of each of the partitions `led` out of the queues, `max_request_size` bytes in all.
 
-        `led` is what `ready` found for a node. A first batch larger than `max_request_size` goes alone. Rotates `led`,
-        so that the next call begins where this call stopped and no partition starves.
+        `led` is what `ready` found for the node. A first batch larger than `max_request_size` goes alone. Rotates
+        `led`, so that the next call begins where this call stopped and no partition starves.
         """
         drained: list[ProducerBatch] = []
         size_bytes = 0
         for _ in range(len(led)):
             topic_partition = led[0]
             queue = self._queues[topic_partition]
-            if queue and self._may_go(queue, sequences, max_in_flight, now_ms):
+            if queue and self._may_go(queue, node_id, sequences, max_in_flight, now_ms):
                 first = queue[0]
                 if drained and size_bytes + first.size_bytes > self._max_request_size:
                     break
@@ -317,12 +313,14 @@ class RecordAccumulator:
             self._filling.settle(np.array(still_open))
         return drained
 
-    def _may_go(self, queue: deque[ProducerBatch], sequences: Sequences, max_in_flight: int, now_ms: int) -> bool:
+    def _may_go(
+        self, queue: deque[ProducerBatch], node_id: int, sequences: Sequences, max_in_flight: int, now_ms: int
+    ) -> bool:
         first = queue[0]
         if first.checked_out:
             self._is_awaited = True
             return False
-        return self._wait_ms(queue, now_ms) == 0 and sequences.may_send(first, max_in_flight)
+        return self._wait_ms(queue, node_id, now_ms) == 0 and sequences.may_send(first, max_in_flight)
 
     def requeue(self, batch: ProducerBatch) -> None:
         """Put a batch that will be retried back into its queue, before all batches with a later sequence."""

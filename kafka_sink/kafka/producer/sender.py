@@ -308,6 +308,7 @@ class Sender:
             while self._network.ready(node_id, now_ms):
                 with self._lock:
                     self._drained = self.accumulator.drain(
+                        node_id,
                         self._transactions.in_turn(led, now_ms),
                         self.sequences,
                         self._config.max_in_flight_requests_per_connection,

@@ -19,7 +19,7 @@ from kafka_sink.kafka.producer.producer_batch import BatchState, ProducerBatch, 
 from kafka_sink.kafka.producer.router import RoutedRows
 from kafka_sink.kafka.producer.sequences import Sequences
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from producer_core import Core, make_core, routed
+from producer_core import Core, make_core, metadata_response, routed
 
 Batches = list[ProducerBatch]
 
@@ -28,7 +28,7 @@ def drain(core: Core, node_id: int = 0, sequences: Sequences | None = None, max_
     """What a flush would send next."""
     core.accumulator.begin_flush()
     led = core.accumulator.ready(core.metadata.snapshot, core.now_ms).led.get(node_id, deque())
-    drained = core.accumulator.drain(led, sequences or Sequences(), max_in_flight, core.now_ms)
+    drained = core.accumulator.drain(node_id, led, sequences or Sequences(), max_in_flight, core.now_ms)
     core.accumulator.end_flush()
     return drained
 
@@ -158,6 +158,21 @@ def test_a_retry_is_ready_after_its_backoff_only_and_holds_up_no_other_partition
     assert drain(c) == []
     c.now_ms += 100
     assert ready(c) == {0}
+    assert drain(c) == [batch]
+
+
+def test_a_retry_goes_to_another_leader_at_once_and_back_after_its_backoff_only() -> None:
+    """A broker that lags may name the old leader again before the new one takes the batch."""
+    c = make_core(leaders=[0])
+    batch = retried(c)
+    led = {}
+    for leader, epoch in ((1, 1), (0, 2)):
+        c.metadata.update(metadata_response(leaders=[leader], leader_epoch=epoch), c.now_ms)
+        led[leader] = c.accumulator.ready(c.metadata.snapshot, c.now_ms).led
+    assert (set(led[1]), set(led[0]), next_check(c)) == ({1}, set(), 100)
+    # A turn that found the new leader, and then finds its connection closed, may go on with the old one.
+    assert c.accumulator.drain(0, led[1][1], Sequences(), 5, c.now_ms) == []
+    c.now_ms += 100
     assert drain(c) == [batch]
 
 
@@ -314,9 +329,9 @@ def test_only_what_is_ready_is_drained() -> None:
     c = holding(routed([bytes(900)] * 2 + [b"waits"], [0, 0, 1]), linger_ms=100, batch_size=1_024)
     led = c.accumulator.ready(c.metadata.snapshot, c.now_ms).led[0]
     assert list(led) == [TopicPartition("t", 0)]
-    assert len(c.accumulator.drain(led, Sequences(), 5, c.now_ms)) == 1
+    assert len(c.accumulator.drain(0, led, Sequences(), 5, c.now_ms)) == 1
     # What is left of partition 0 has not lingered either.
-    assert c.accumulator.drain(led, Sequences(), 5, c.now_ms) == []
+    assert c.accumulator.drain(0, led, Sequences(), 5, c.now_ms) == []
     assert next_check(c) == 100
 
 
@@ -325,7 +340,7 @@ def test_a_batch_behind_another_lingers_as_long_as_any() -> None:
     c.now_ms += 60
     put(c, [bytes(900)])  # the first is full now, and goes
     led = c.accumulator.ready(c.metadata.snapshot, c.now_ms).led[0]
-    assert len(c.accumulator.drain(led, Sequences(), 5, c.now_ms)) == 1
+    assert len(c.accumulator.drain(0, led, Sequences(), 5, c.now_ms)) == 1
     for later_ms, found in ((99, (set(), 1)), (1, ({0}, None))):
         c.now_ms += later_ms
         assert (ready(c), next_check(c)) == found
@@ -353,7 +368,7 @@ def test_news_is_what_was_passed_over_as_rows_were_being_written_into_it() -> No
 
     def meanwhile() -> None:
         assert not c.accumulator.take_wakeup()
-        assert c.accumulator.drain(led, Sequences(), 5, c.now_ms) == []
+        assert c.accumulator.drain(0, led, Sequences(), 5, c.now_ms) == []
         assert c.accumulator.take_wakeup()
         assert ready(c) == set()
         assert c.accumulator.take_wakeup()
@@ -420,7 +435,7 @@ def test_a_writer_and_a_sender_at_the_same_time_neither_lose_nor_reorder_a_row()
         while not done.is_set() or any(c.accumulator.queued()):
             with lock:
                 led = c.accumulator.ready(c.metadata.snapshot, 0).led.get(0, deque())
-                drained = c.accumulator.drain(led, Sequences(), 5, 0)
+                drained = c.accumulator.drain(0, led, Sequences(), 5, 0)
             for batch in drained:
                 values = [int(record.value[:9]) for record in read_back(c, batch)]
                 got[batch.topic_partition.partition] += values
