@@ -4,11 +4,13 @@
 |---|---|---|
 | here, in this application, or in an earlier run of the query | any | when its option says so, after six minutes |
 | never | every one refuses | after FIRST_MS |
-| never, and the client asks alone | every one refuses, hangs up or is silent | after FIRST_MS |
+| never, and the client asks alone | every one refuses or hangs up | after FIRST_MS |
+| never, and the client asks alone | every one refuses, hangs up or is silent | after FIRST_SILENCE_MS |
 | never | others | after FIRST_PATIENCE_MS, or when its option says so |
 
 What has worked once has an outage, which is waited for. What has never worked has more likely a wrong address, so it
-fails early. FIRST_MS leaves time to a broker that is just starting. A client asks alone where Spark plans. Tasks start
+fails early. FIRST_MS leaves time to a broker that is just starting. A broker that takes a connection and is silent is
+busy more often than it is no broker. A client asks alone where Spark plans. Tasks start
 together, and brokers that limit new connections (KIP-612) hang up on some of them, or let them wait.
 """
 
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 FIRST_MS = 6_000
+FIRST_SILENCE_MS = 20_000
 FIRST_PATIENCE_MS = 60_000
 # A wait is logged once it has lasted for so long, and no more often than that.
 FIRST_LOG_MS = 8_000
@@ -34,6 +37,7 @@ class Contact:
     `away_since_ms`: when it began to try since the last open connection, None if one is open or nothing was tried.
     `is_refused`: each bootstrap server refused the last attempt, or answered as no broker does, and none ever let the
     client in. `is_unanswered`: each refused the last attempt, hung up, or is connected and silent, and none ever did.
+    `is_silent`: at least one of those is silent.
     """
 
     is_reached: bool = False
@@ -41,6 +45,7 @@ class Contact:
     away_since_ms: int | None = None
     is_refused: bool = False
     is_unanswered: bool = False
+    is_silent: bool = False
 
 
 def first_patience_ms(contact: Contact, *, has_worked: bool, asks_alone: bool) -> int | None:
@@ -48,7 +53,7 @@ def first_patience_ms(contact: Contact, *, has_worked: bool, asks_alone: bool) -
     if has_worked or contact.is_reached:
         return None
     if contact.is_refused or (asks_alone and contact.is_unanswered):
-        return FIRST_MS
+        return FIRST_SILENCE_MS if contact.is_silent else FIRST_MS
     return FIRST_PATIENCE_MS
 
 

@@ -315,7 +315,8 @@ class NetworkClient:
             began_ms=self._began_ms,
             away_since_ms=None if self._is_connected else self._away_since_ms,
             is_refused=bool(endings) and all(each is Ending.REFUSED for each in endings),
-            is_unanswered=bool(endings) and all(each in (Ending.REFUSED, Ending.UNANSWERED) for each in endings),
+            is_unanswered=bool(endings) and Ending.OTHER not in endings,
+            is_silent=Ending.SILENT in endings,
         )
 
     def _hold(self, now_ms: int) -> None:
@@ -450,7 +451,7 @@ class NetworkClient:
                 self._on_lack(code, now_ms)
                 self._disconnect(node, reason, now_ms)
             case Disconnected(reason=reason):
-                ending = Ending.REFUSED if node.state is NodeState.CONNECTING else _while_it_is_asked(node)
+                ending = Ending.REFUSED if node.state is NodeState.CONNECTING else _until_answered(node, Ending.HUNG_UP)
                 self._disconnect(node, reason + _hint(node) + self._hint_of_sasl(node), now_ms, ending=ending)
 
     def _on_bytes(self, node: Node, data: bytes, now_ms: int) -> None:
@@ -703,7 +704,7 @@ class NetworkClient:
             if failure is None:
                 self._drop(node, now_ms)
             else:
-                self._disconnect(node, failure + _hint(node), now_ms, ending=_while_it_is_asked(node))
+                self._disconnect(node, failure + _hint(node), now_ms, ending=_until_answered(node, Ending.SILENT))
 
     # --- the end of a connection --------------------------------------------------------------------------------------
 
@@ -782,16 +783,16 @@ def _connection(node: Node) -> Connection:
     return node.connection
 
 
-def _while_it_is_asked(node: Node) -> Ending:
-    """Return how the connection would end now: unanswered, if the peer has not answered the first request."""
+def _until_answered(node: Node, ending: Ending) -> Ending:
+    """Return `ending` if the peer has not answered the first request."""
     is_asked = node.connection is not None and node.connection.state is State.NEGOTIATING
-    return Ending.UNANSWERED if is_asked and node.state is NodeState.NEGOTIATING else Ending.OTHER
+    return ending if is_asked and node.state is NodeState.NEGOTIATING else Ending.OTHER
 
 
 def _ending(node: Node, now_ms: int) -> Ending:
     """Return how the last attempt at the node ended, or how the one that is under way would end."""
     if node.state is NodeState.NEGOTIATING:
-        return _while_it_is_asked(node)
+        return _until_answered(node, Ending.SILENT)
     if not node.failures or (node.state is NodeState.CONNECTING and now_ms - node.attempted_ms > _PROMPT_MS):
         return Ending.OTHER
     return node.ending

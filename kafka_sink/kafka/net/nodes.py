@@ -52,8 +52,10 @@ class Ending(enum.Enum):
 
     # Nothing listens there, the name is unknown, or no broker answered.
     REFUSED = enum.auto()
-    # The peer took the connection, and hung up or was silent.
-    UNANSWERED = enum.auto()
+    # The peer took the connection, and hung up instead of an answer.
+    HUNG_UP = enum.auto()
+    # The peer took the connection, and is silent.
+    SILENT = enum.auto()
     # A broker has answered, or no connection was made in time.
     OTHER = enum.auto()
 

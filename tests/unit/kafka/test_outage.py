@@ -10,6 +10,7 @@ from kafka_sink.kafka.waits import (
     FIRST_LOG_MS,
     FIRST_MS,
     FIRST_PATIENCE_MS,
+    FIRST_SILENCE_MS,
     LOG_AGAIN_MS,
     Contact,
     FirstWait,
@@ -21,8 +22,10 @@ from kafka_sink.kafka.waits import (
 
 REACHED = Contact(is_reached=True, began_ms=0)
 REFUSED = Contact(began_ms=0, away_since_ms=0, is_refused=True, is_unanswered=True)
-# The last attempt at one of the servers was refused, at another it ended without an answer.
-SILENT = Contact(began_ms=0, away_since_ms=0, is_unanswered=True)
+# The last attempt at one of the servers was refused, another hung up.
+HUNG_UP = Contact(began_ms=0, away_since_ms=0, is_unanswered=True)
+# A third one took the connection and is silent.
+SILENT = Contact(began_ms=0, away_since_ms=0, is_unanswered=True, is_silent=True)
 # A server has not been tried, or an attempt to connect is not over.
 TRYING = Contact(began_ms=0, away_since_ms=0)
 # A bootstrap server has answered; the brokers that it names have not.
@@ -32,9 +35,13 @@ AS_ITS_OPTION_SAYS = None
 
 
 @pytest.mark.parametrize(("has_worked", "contact", "of_a_plan", "of_a_task"), [
-    *((True, each, AS_ITS_OPTION_SAYS, AS_ITS_OPTION_SAYS) for each in (REFUSED, SILENT, TRYING, NAMED, REACHED)),
+    *(
+        (True, each, AS_ITS_OPTION_SAYS, AS_ITS_OPTION_SAYS)
+        for each in (REFUSED, HUNG_UP, SILENT, TRYING, NAMED, REACHED)
+    ),
     (False, REFUSED, FIRST_MS, FIRST_MS),
-    (False, SILENT, FIRST_MS, FIRST_PATIENCE_MS),
+    (False, HUNG_UP, FIRST_MS, FIRST_PATIENCE_MS),
+    (False, SILENT, FIRST_SILENCE_MS, FIRST_PATIENCE_MS),
     (False, TRYING, FIRST_PATIENCE_MS, FIRST_PATIENCE_MS),
     (False, NAMED, FIRST_PATIENCE_MS, FIRST_PATIENCE_MS),
     (False, REACHED, AS_ITS_OPTION_SAYS, AS_ITS_OPTION_SAYS),

@@ -518,24 +518,27 @@ OF_TLS = Disconnected(0, "it fails", TlsFailure("the handshake fails", "look", f
 WEB_SERVER = Received(0, b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
-@pytest.mark.parametrize(("events", "passes_ms", "refused", "unanswered"), [
-    pytest.param([REFUSED], 0, True, True, id="refused"),
-    pytest.param([Connected(0), WEB_SERVER], 0, True, True, id="another kind of server"),
-    pytest.param([Connected(0), HUNG_UP], 0, False, True, id="a peer that hangs up"),
-    pytest.param([Connected(0)], 0, False, True, id="silence"),
-    pytest.param([Connected(0)], 60_000, False, True, id="silence for the whole request timeout"),
-    pytest.param([OF_TLS], 0, False, False, id="a handshake that fails"),
-    pytest.param([], 60_000, False, False, id="no connection in time"),
-    pytest.param([], 0, False, False, id="not yet"),
+@pytest.mark.parametrize(("events", "passes_ms", "refused", "unanswered", "silent"), [
+    pytest.param([REFUSED], 0, True, True, False, id="refused"),
+    pytest.param([Connected(0), WEB_SERVER], 0, True, True, False, id="another kind of server"),
+    pytest.param([Connected(0), HUNG_UP], 0, False, True, False, id="a peer that hangs up"),
+    pytest.param([Connected(0)], 0, False, True, True, id="silence"),
+    pytest.param([Connected(0)], 60_000, False, True, True, id="silence for the whole request timeout"),
+    pytest.param([OF_TLS], 0, False, False, False, id="a handshake that fails"),
+    pytest.param([], 60_000, False, False, False, id="no connection in time"),
+    pytest.param([], 0, False, False, False, id="not yet"),
 ])  # fmt: skip
-def test_how_the_last_attempt_ended(events: list[Event], passes_ms: int, refused: bool, unanswered: bool) -> None:
+def test_how_the_last_attempt_ended(
+    events: list[Event], passes_ms: int, refused: bool, unanswered: bool, silent: bool
+) -> None:
     world = World()
     assert contact(world) == Contact()
     begin(world)
     world.poll(*events)
     world.poll(timeout_ms=passes_ms)
     found = contact(world)
-    assert (found.is_refused, found.is_unanswered, found.is_reached) == (refused, unanswered, False)
+    assert (found.is_refused, found.is_unanswered, found.is_silent) == (refused, unanswered, silent)
+    assert not found.is_reached
     assert found.began_ms == found.away_since_ms == 2_000
 
 
