@@ -29,6 +29,7 @@ from kafka_sink.kafka.protocol.api import AclOperation, allows
 from kafka_sink.kafka.protocol.apis.metadata import MetadataResponse, PartitionMetadata, TopicMetadata
 from kafka_sink.kafka.protocol.apis.topics import CreateTopicsResponse, TopicConfigs, number_in
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_text
+from kafka_sink.kafka.protocol.transaction_needs import DISKLESS, diskless
 from kafka_sink.options.config import (
     COMMIT_TOPIC_PARTITIONS,
     EXACTLY_ONCE,
@@ -42,8 +43,6 @@ UNCLEAN = "unclean.leader.election.enable"
 MAX_MESSAGE = "max.message.bytes"
 TIMESTAMP_TYPE = "message.timestamp.type"
 BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
-# Records are in an object store (KIP-1150; Aiven's Inkless): no transaction may have such a topic.
-DISKLESS = ("diskless.enable", "inkless.enable")
 TOPIC_SETTINGS = (MIN_ISR, UNCLEAN, MAX_MESSAGE, TIMESTAMP_TYPE, BEFORE, AFTER, *DISKLESS)
 CEILING = "transaction.max.timeout.ms"
 AUTO_CREATE = "auto.create.topics.enable"
@@ -198,10 +197,10 @@ def replication(answer: TopicMetadata) -> Finding:
 
 
 def settings(answer: TopicConfigs, config: SinkConfig) -> Finding:
-    diskless = next((name for name in DISKLESS if answer.values.get(name) == "true"), None)
-    if diskless is not None and config.delivery_guarantee == EXACTLY_ONCE:
+    named = diskless(answer.values)
+    if named is not None and config.delivery_guarantee == EXACTLY_ONCE:
         return failed(
-            f"{diskless}=true: brokers take no transaction for a diskless topic, so every row would be refused",
+            f"{named}: brokers take no transaction for a diskless topic, so every row would be refused",
             "write to a topic that is not diskless, or set deliveryGuarantee=at-least-once",
         )
     if answer.error_code == ErrorCode.NONE:

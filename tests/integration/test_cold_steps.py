@@ -33,7 +33,7 @@ STEPS = {
     "create for a read": (50, 0, ("kafka_sink.records", *NO_REQUEST)),
     "plan of a write": (60, 0, (*TRANSACTIONS, *NO_REQUEST)),
     "plan of a stream's write": (60, 0, (*TRANSACTIONS, *NO_REQUEST)),
-    "plan, exactly-once": (140, 65, (*ROWS, *FROM_PLAINTEXT, *CLIENTS[:2], "kafka_sink.spark.exactly_once.slot")),
+    "plan, exactly-once": (140, 70, (*ROWS, *FROM_PLAINTEXT, *CLIENTS[:2], "kafka_sink.spark.exactly_once.slot")),
     "plan of a read": (130, 45, (*TRANSACTIONS, *ROWS, *FROM_PLAINTEXT, *CLIENTS[:2])),
     "plan of a stream's read": (140, 45, (*TRANSACTIONS, *ROWS, *FROM_PLAINTEXT, *CLIENTS[:2])),
     "first row of a write": (160, 50, (*TRANSACTIONS, *FROM_PLAINTEXT, *CLIENTS[1:])),

@@ -324,11 +324,13 @@ class AdminClient:
             if not self.caller.pause(tries, deadline_ms):
                 raise self.caller.unreachable()
 
-    def topic_settings(self, topics: Iterable[str], names: tuple[str, ...]) -> dict[str, Mapping[str, str]]:
+    def topic_settings(
+        self, topics: Iterable[str], names: tuple[str, ...], *, waits: bool = True
+    ) -> dict[str, Mapping[str, str]]:
         """Return each topic's settings `names`, as far as its brokers have them.
 
-        A topic has no settings here without the ACL TOPIC DESCRIBE_CONFIGS, if it does not exist within
-        `max.block.ms`, or if the brokers do not take the request. Raises BrokersUnreachable.
+        A topic has no settings here without the ACL TOPIC DESCRIBE_CONFIGS, if it does not exist (within
+        `max.block.ms` if it `waits`), or if the brokers do not take the request. Raises BrokersUnreachable.
         """
         deadline_ms = self.caller.deadline_ms()
         found: dict[str, Mapping[str, str]] = {}
@@ -345,7 +347,7 @@ class AdminClient:
                     found[topic.topic] = topic.values
             missing = tuple(topic for topic in missing if topic not in found)
             tries += 1
-            if missing and not self.caller.pause(tries, deadline_ms):
+            if missing and not (waits and self.caller.pause(tries, deadline_ms)):
                 return found | {topic: {} for topic in missing}
         return found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kafka_sink.kafka.protocol.apis.groups import (
     CoordinatorKind,
     FindCoordinatorRequest,
@@ -41,7 +43,14 @@ EXACTLY_ONCE = Guarantee(
         Need(DescribeProducersRequest(()), "2.8", "finds rows that a leader hides from readers (KIP-664)"),
     ),
 )
+# The records of such a topic are in an object store (KIP-1150; Aiven's Inkless).
+DISKLESS = ("diskless.enable", "inkless.enable")
 # No guarantee needs it: a write can only end hanging transactions with it.
 REPAIR = Guarantee(
     "repair", (Need(WriteTxnMarkersRequest(0, 0, False, 0, ()), "1.1", "ends transactions that hang (KIP-664)"),)
 )
+
+
+def diskless(settings: Mapping[str, str]) -> str | None:
+    """Return the setting that makes a topic diskless, None if none does. Brokers take no transaction for its rows."""
+    return next((f"{name}=true" for name in DISKLESS if settings.get(name) == "true"), None)

@@ -32,7 +32,7 @@ from kafka_sink.errors.exhaustion import exhaustion_named
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.kafka.protocol.transaction_needs import EXACTLY_ONCE
+from kafka_sink.kafka.protocol.transaction_needs import DISKLESS, EXACTLY_ONCE, diskless
 from kafka_sink.kept import blocks_folder, lease_admin_client
 from kafka_sink.options.config import GivenOptions, SinkConfig, complete
 from kafka_sink.spark.task_results import ONLY_MICRO_BATCH, Identity, TaskCommitMessage
@@ -199,8 +199,10 @@ def _name_stream(given: GivenOptions, checkpoint: str | None, config: SinkConfig
 
 def _take_over(client: AdminClient, config: SinkConfig, sink: Sink) -> Facts:
     facts = run(client, two_phase.plan(sink, allow_lost_state=config.allow_lost_state))
-    if facts.decision is None and sink.comes_again:
-        _check_retention(client, config)
+    if facts.decision is None:
+        _refuse_diskless(client, config)
+        if sink.comes_again:
+            _check_retention(client, config)
     resting = facts.decision.resting if facts.decision is not None else ()
     if restored := [slot for slot, marker in facts.visible.items() if marker.is_restored and slot not in resting]:
         log.warning(
@@ -210,6 +212,20 @@ def _take_over(client: AdminClient, config: SinkConfig, sink: Sink) -> Facts:
             ", ".join(map(str, restored)),
         )
     return facts
+
+
+def _refuse_diskless(client: AdminClient, config: SinkConfig) -> None:
+    """Raises InvalidOption if the option `topic` names a topic that takes no transaction."""
+    if config.topic is None:
+        return
+    settings = client.topic_settings((config.topic,), DISKLESS, waits=False)
+    if (named := diskless(settings[config.topic])) is not None:
+        raise InvalidOption(
+            option="deliveryGuarantee",
+            value="exactly-once",
+            expected=f"at-least-once, or another topic, because brokers take no transaction for {config.topic!r} "
+            f"({named})",
+        )
 
 
 def _check_retention(client: AdminClient, config: SinkConfig) -> None:

@@ -3,7 +3,7 @@
 import pickle
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -590,6 +590,29 @@ def test_planning_tells_whether_a_version_is_written(exchange: Exchange, version
     assert planned.is_written is is_written
     assert (planned.sink.names.sink, planned.sink.is_versioned) == ("orders", True)
     assert planned.batch == Identity("txnAppId:orders", int(version), errors.WriteKind.VERSION)
+
+
+@pytest.mark.parametrize("writer", [KafkaStreamWriter, KafkaBatchWriter])
+def test_a_sinks_first_plan_refuses_a_topic_that_takes_no_transaction(
+    exchange: Exchange, kafka: ScriptedKafka, writer: Callable[[dict[str, Any]], object]
+) -> None:
+    def settings(**values: str) -> None:
+        configs = apis.TopicConfigs("t", 0, {"inkless.enable": "false"} | values)
+        kafka.always(apis.TopicConfigsRequest, apis.TopicConfigsResponse(0, (configs,)))
+
+    given = NAMED if writer is KafkaStreamWriter else GIVEN
+    settings(**{"diskless.enable": "true"})
+    with pytest.raises(errors.InvalidOption, match=r"no transaction for 't' \(diskless.enable=true\)") as failure:
+        pickle.dumps(writer(given))
+    assert failure.value.option == "deliveryGuarantee"
+    settings()
+    pickle.dumps(writer(given))
+    # Unknown settings and a topic that is not there do not hold up a plan.
+    before_ms = kafka.now_ms
+    for code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+        kafka.always(apis.TopicConfigsRequest, code)
+        pickle.dumps(writer(given))
+    assert kafka.now_ms - before_ms < 1_000
 
 
 def test_a_sinks_first_plan_looks_how_long_brokers_remember(
