@@ -279,6 +279,10 @@ bench-latency: java $(WHEEL)  ## measure a micro-batch of one row, and the first
 bench-tasks: java $(WHEEL)  ## compare 200 tasks behind a shuffle with Spark's JVM sink
 	$(BENCH)/bench_micro_batches.py --shuffled $(ARGS)
 
+.PHONY: bench-topics
+bench-topics: java $(WHEEL)  ## compare streams from topic to topic, of 200 partitions, with the JVM source and sink; ARGS="--only 200"
+	$(BENCH)/bench_topics.py $(ARGS)
+
 .PHONY: bench-cold
 bench-cold: java $(WHEEL)  ## measure the first write, read, micro-batch and export of an application, and after an idle minute, 75 minutes; ARGS="--rounds 1 --only write --idle 0"
 	$(BENCH)/bench_cold.py $(ARGS)
