@@ -25,8 +25,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -36,7 +35,6 @@ from kafka_sink.errors import (
     KafkaSinkError,
     ProduceRejected,
     ProducerIdRefused,
-    QuotaOutlastsTransaction,
     RecordTooLarge,
     TopicAuthorizationFailed,
     TopicRecreated,
@@ -49,6 +47,7 @@ from kafka_sink.kafka.producer import error_policy
 from kafka_sink.kafka.producer.accumulator import RecordAccumulator
 from kafka_sink.kafka.producer.batch_split import half_bytes, rest, split
 from kafka_sink.kafka.producer.checks import Probe, TopicCheck
+from kafka_sink.kafka.producer.delivery import Delivery
 from kafka_sink.kafka.producer.error_policy import Action
 from kafka_sink.kafka.producer.producer_batch import (
     NO_PRODUCER,
@@ -58,7 +57,7 @@ from kafka_sink.kafka.producer.producer_batch import (
     ProducerIdAndEpoch,
 )
 from kafka_sink.kafka.producer.sequences import Sequences
-from kafka_sink.kafka.producer.throttling import WINDOW_MS, Throttled, Throttling
+from kafka_sink.kafka.producer.throttling import Throttled
 from kafka_sink.kafka.producer.transaction_manager import (
     ADDS_PARTITIONS_ITSELF,
     Transaction,
@@ -81,7 +80,7 @@ from kafka_sink.kafka.protocol.apis.transactions import (
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, error_text
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition, ids_differ
-from kafka_sink.kafka.waits import THROTTLED_LIMITS, backoff_ms
+from kafka_sink.kafka.waits import backoff_ms
 from kafka_sink.records.compression import Codec, codec_for
 from kafka_sink.records.dead_letters import key_bytes_of
 from kafka_sink.records.record_batch import HEADER_BYTES
@@ -91,11 +90,6 @@ from kafka_sink.records.record_runs import records_at
 ACKS = {"all": -1, "1": 1, "0": 0}
 # `_expire` scans every batch, which may be thousands. So it runs at most once per this interval.
 EXPIRY_GRAIN_MS = 100
-# A throttling broker may have as many bytes waiting as it takes in 1/4 of `delivery.timeout.ms`. The rest waits in
-# Spark.
-ROOM_PART = 4
-# 1/20 of a transaction's timeout is reserved for its marker and its commit.
-COMMIT_PART = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +154,7 @@ class Sender:
         # `network.handshakes` when the leader epochs were last forgotten.
         self._handshakes = 0
         self._next_expiry_ms = 0
-        self._throttling = Throttling()
-        # Throttle time of each node (ms) when batches were last credited with it.
-        self._credited_ms: dict[int, int] = {}
-        self._write_began_ms = 0
+        self._delivery = Delivery(config, network, self.metadata)
         # True once a leader has answered with topic names. Such a leader cannot distinguish two topics of one name
         # (KIP-516).
         self.produces_by_name = False
@@ -177,8 +168,7 @@ class Sender:
 
     def begin_write(self, now_ms: int, transaction: Transaction | None = None) -> None:
         """Begin a write. `transaction`: contains its batches. No partition is added to the transaction yet."""
-        self._write_began_ms = now_ms
-        self._throttling.began(self._network.throttled_ms(now_ms))
+        self._delivery.began(now_ms)
         if transaction is not None:
             self._producer = self._transactions.begin(transaction)
             # `by_name` stays False: if a topic is recreated during a transaction, the check at the end of the write
@@ -202,7 +192,7 @@ class Sender:
     def run_once(self, now_ms: int) -> int:
         """Hand the network everything that is due now. Return the longest time (ms) that a poll may wait."""
         with self._lock:
-            self._look_at_throttles(now_ms)
+            self._delivery.look_at_throttles(now_ms)
             self._expire(now_ms)
             if self._network.handshakes != self._handshakes:
                 # Metadata from before the new connection may have epochs that are too high.
@@ -365,7 +355,7 @@ class Sender:
     def handle(self, answers: Iterable[ClientResponse], now_ms: int) -> None:
         """Process the responses of one poll."""
         with self._lock:
-            self._look_at_throttles(now_ms)
+            self._delivery.look_at_throttles(now_ms)
             for answer in answers:
                 if self._coordinators.handle(answer, now_ms):
                     continue
@@ -505,7 +495,7 @@ class Sender:
             self.accumulator.deallocate(batch)
             return
         self.sequences.acknowledged(batch, now_ms)
-        self._throttling.acknowledged(batch.node_id, batch.size_bytes, now_ms)
+        self._delivery.acknowledged(batch, now_ms)
         batch.step("acknowledge")
         batch.acknowledgements.acknowledged(batch, base_offset)
         self.accumulator.deallocate(batch)
@@ -564,46 +554,7 @@ class Sender:
     def _backoff_ms(self, attempts: int) -> int:
         return backoff_ms(attempts, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms, self._rng)
 
-    # --- throttling, by brokers whose quota is exceeded ---------------------------------------------------------------
-
-    def _look_at_throttles(self, now_ms: int) -> None:
-        throttles = self._network.throttles(now_ms)
-        if throttles:
-            until_ms = {node_id: until_ms for node_id, (_, until_ms) in throttles.items()}
-            self._throttling.looked(now_ms, self._network.throttled_ms(now_ms), until_ms)
-
-    def _credit(self, batches: Sequence[ProducerBatch], now_ms: int) -> None:
-        """Add new throttle time to `throttled_ms` of each batch. It counts if the leader of the batch's partition
-        throttles, or the node that has a batch of that partition. Throttle time does not count as waiting."""
-        throttled_ms = {node_id: passed_ms for node_id, (passed_ms, _) in self._network.throttles(now_ms).items()}
-        new_ms = {
-            node_id: more_ms
-            for node_id, passed_ms in throttled_ms.items()
-            if (more_ms := passed_ms - self._credited_ms.get(node_id, 0)) > 0
-        }
-        self._credited_ms = throttled_ms
-        if not new_ms:
-            return
-        of_partition: defaultdict[TopicPartition, int] = defaultdict(int)
-        for batch in batches:
-            more_ms = max(new_ms.get(node_id, 0) for node_id in self._nodes_of(batch))
-            of_partition[batch.topic_partition] = max(more_ms, of_partition[batch.topic_partition])
-        for batch in batches:
-            more_ms = min(of_partition[batch.topic_partition], batch.waited_ms(now_ms))
-            batch.throttled_ms += more_ms
-
-    def _nodes_of(self, batch: ProducerBatch) -> Sequence[int]:
-        """Return the nodes that `batch` waits for: its partition's leader and, if in flight, the node it was sent
-        to."""
-        leader = self.metadata.snapshot.leader(*batch.topic_partition)
-        return (leader, batch.node_id) if batch.in_flight else (leader,)
-
-    def _waiting(self, batches: Iterable[ProducerBatch]) -> Mapping[int, int]:
-        """Return the waiting bytes by node: the node that has the batch, or the leader that will get it."""
-        waiting: defaultdict[int, int] = defaultdict(int)
-        for batch in batches:
-            waiting[self._nodes_of(batch)[-1]] += batch.size_bytes
-        return waiting
+    # --- how it ends --------------------------------------------------------------------------------------------------
 
     def _all_batches(self) -> list[ProducerBatch]:
         """Return sent batches first, because their errors explain why they are not acknowledged."""
@@ -612,87 +563,33 @@ class Sender:
     def has_room(self, now_ms: int) -> bool:
         """Return True if a writer may hand over more rows. More rows would expire in the queue of a throttling broker.
         Call under the lock."""
-        if not self._throttling.is_felt:
-            return True
-        part_ms = self._config.delivery_timeout_ms // ROOM_PART
-        return self._throttling.has_room(self._waiting(self._all_batches()), now_ms, part_ms)
+        return not self._delivery.is_throttled or self._delivery.has_room(self._all_batches(), now_ms)
 
     def throttling_report(self, now_ms: int) -> Throttled | None:
         """Return the throttling to log now, or None."""
         with self._lock:
-            if not self._throttling.is_report_due():
-                return None
-            return self._throttling.report(self._waiting(self._all_batches()), now_ms)
+            return self._delivery.report(self._all_batches(), now_ms) if self._delivery.is_report_due else None
 
     def delivery_left_ms(self, now_ms: int) -> int | None:
         """Return the time until the first batch expires, None if there is none."""
         with self._lock:
-            limit_ms = self._config.delivery_timeout_ms
-            return min((max(0, limit_ms - each.waited_ms(now_ms)) for each in self._all_batches()), default=None)
-
-    def _foresee(self, batches: Sequence[ProducerBatch], now_ms: int) -> None:
-        """Fail the write if throttling outlasts its transaction's timeout, because brokers would abort the
-        transaction."""
-        transaction = self._transactions.transaction
-        if transaction is None or transaction.timeout_ms is None or not self._throttling.is_felt:
-            return
-        timeout_ms = transaction.timeout_ms
-        left_ms = self._write_began_ms + timeout_ms - now_ms
-        known = self._throttling.outlasts(
-            left_ms - timeout_ms // COMMIT_PART, self._waiting(batches), now_ms, min(WINDOW_MS, timeout_ms // 4)
-        )
-        if known is not None:
-            self._fail(
-                QuotaOutlastsTransaction(
-                    transactional_id=transaction.transactional_id,
-                    timeout_ms=timeout_ms,
-                    left_ms=max(0, left_ms),
-                    client_id=self._config.client_id,
-                    bytes_per_s=round(known.bytes_per_s or 0),
-                    waiting_bytes=known.waiting_bytes,
-                    rest_ms=known.rest_ms,
-                )
-            )
-
-    # --- how it ends --------------------------------------------------------------------------------------------------
+            return self._delivery.left_ms(self._all_batches(), now_ms)
 
     def _expire(self, now_ms: int) -> None:
-        """Fail the write if a batch has waited for `delivery.timeout.ms`, queued or sent (KIP-91)."""
+        """Fail the write if a batch has waited for `delivery.timeout.ms`, queued or sent (KIP-91), or if throttling
+        outlasts its transaction."""
         if now_ms < self._next_expiry_ms:
             return
         self._next_expiry_ms = now_ms + EXPIRY_GRAIN_MS
         batches = self._all_batches()
-        self._credit(batches, now_ms)
-        for batch in batches:
-            if self._is_expired(batch, now_ms) and not batch.checked_out:
-                batch.settle()
-                self._fail(self._undelivered(batch, now_ms))
-                return
-        self._foresee(batches, now_ms)
-
-    def _is_expired(self, batch: ProducerBatch, now_ms: int) -> bool:
-        limit_ms = self._config.delivery_timeout_ms
-        return batch.waited_ms(now_ms) >= limit_ms or batch.throttled_ms >= THROTTLED_LIMITS * limit_ms
+        if (expired := self._delivery.expired(batches, now_ms)) is not None:
+            expired.settle()
+            self._fail(self._undelivered(expired, now_ms))
+        elif (outlasts := self._delivery.outlasts(batches, self._transactions.transaction, now_ms)) is not None:
+            self._fail(outlasts)
 
     def _undelivered(self, batch: ProducerBatch, now_ms: int) -> DeliveryTimeout:
-        return DeliveryTimeout(
-            topic=batch.topic_partition.topic,
-            partition=batch.topic_partition.partition,
-            records=batch.record_count,
-            elapsed_ms=batch.waited_ms(now_ms),
-            throttled_ms=max(batch.throttled_ms, self._throttling.throttled_ms),
-            attempts=batch.attempts,
-            was_sent=batch.attempts > 0 or batch.base_sequence != NO_SEQUENCE,
-            last_error=self._why_undelivered(batch),
-        )
-
-    def _why_undelivered(self, batch: ProducerBatch) -> str:
-        """Return how the last attempt ended. Add the network's last error if the leader is unreachable since then."""
-        reason, trouble = batch.last_error or self._producer_id_error, self._network.last_error
-        if not reason or reason == trouble:
-            return trouble
-        leader = self.metadata.snapshot.leader(*batch.topic_partition)
-        return f"{reason}; since then: {trouble}" if trouble and self._network.is_down(leader) else reason
+        return self._delivery.undelivered(batch, self._producer_id_error, now_ms)
 
     def fail(self, error: KafkaSinkError) -> None:
         """End the producer from outside: on `close`, or when its thread crashes."""

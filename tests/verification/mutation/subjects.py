@@ -54,6 +54,7 @@ _EXPLORATIONS = tuple(
 SUBJECTS: tuple[Subject, ...] = (
     _producer("sender", "sender", "throttling", "sender_under_faults", "transaction_manager", "topic_check"),
     _producer("accumulator", "accumulator", "sender"),
+    _producer("delivery", "sender", "throttling", "sender_under_faults"),
     _producer("buffer_pool", "buffer_pool"),
     _producer("producer_batch", "producer_batch", "buffer_pool", "accumulator", "sender"),
     _producer("batch_split", "producer_batch", "sender"),

@@ -3,6 +3,7 @@
 import logging
 from datetime import timedelta
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from kafka_sink.doctor import engine, findings
 from kafka_sink.doctor.examinations import examine_read
 from kafka_sink.doctor.report import Status
 from kafka_sink.kafka.consumer.fetch_policy import Patience
-from kafka_sink.kafka.producer.sender import Sender
+from kafka_sink.kafka.producer.delivery import Delivery
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.waits import MAX_THROTTLE_MS, THROTTLED_LIMITS, without_throttles
 from kafka_sink.options.config import given_options, sink_config
@@ -75,7 +76,8 @@ def test_check_shows_a_broker_that_throttles(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_batch_is_not_kept_for_longer_than_ten_times_its_limit() -> None:
     limit_ms = 120_000
-    sender = SimpleNamespace(_config=SimpleNamespace(delivery_timeout_ms=limit_ms))
+    given: Any = SimpleNamespace(delivery_timeout_ms=limit_ms, throttles=lambda now_ms: {})
+    delivery = Delivery(given, given, given)
     for throttled_ms, is_expired in ((10 * limit_ms - 1, False), (10 * limit_ms, True)):
-        batch = SimpleNamespace(throttled_ms=throttled_ms, waited_ms=lambda now_ms: 0)
-        assert Sender._is_expired(sender, batch, 0) is is_expired  # type: ignore[arg-type]
+        batch: Any = SimpleNamespace(throttled_ms=throttled_ms, waited_ms=lambda now_ms: 0, checked_out=False)
+        assert delivery.expired([batch], 0) is (batch if is_expired else None)
