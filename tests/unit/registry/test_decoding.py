@@ -199,13 +199,13 @@ def test_ids_that_the_registry_does_not_know_have_a_bound(
 ) -> None:
     """Each costs a request, and bytes of other systems may be as many ids as there are records."""
     of = reading(registry, null_if_bad=True)
-    unknown = [framed(1000 + number, 1) for number in range(decoding.MOST_UNKNOWN)]
+    unknown = [framed(1 + number, 1) for number in range(decoding.MOST_UNKNOWN)]
     for _ in range(2):
         found = decoded(of, batch(unknown)).to_pylist()
         assert all("has no schema with id" in one["reason"] for one in found)
     assert len(registry.asked) == decoding.MOST_UNKNOWN
     with pytest.raises(SchemaIdsUnknown) as failed:
-        decoded(of, batch([framed(5, 1)]))
+        decoded(of, batch([framed(1000, 1)]))
     assert isinstance(failed.value, ReadError) and "orders-value" in str(failed.value)
     registry.add("orders-value", ID)
     later = time.monotonic_ns() // 1_000_000 + decoding.UNKNOWN_FOR_MS + 1_000

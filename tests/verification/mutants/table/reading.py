@@ -560,7 +560,7 @@ READING: tuple[Mutant, ...] = (
     Mutant("registry: each micro-batch asks for its schemas", "docs/schema-registry.md: executors ask once",
            "self._known[$OF_SCHEMA] = $WRITER, $CHARACTERS", "pass",
            f"{_DECODING}test_records_of_several_writers_are_read_in_their_order_and_each_schema_is_asked_for_once"),
-    Mutant("registry: each record of an unknown id is a request", "docs/schema-registry.md: asked again after a minute",
+    Mutant("registry: an unknown id is unknown for ever", "docs/schema-registry.md: asked again after a minute",
            "$OF_SCHEMA not in self._unknown", "True",
            f"{_DECODING}test_ids_that_the_registry_does_not_know_have_a_bound"),
     Mutant("registry: the log of a worker shows a password", "docs/schema-registry.md: credentials are in no log",
