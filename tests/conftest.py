@@ -61,8 +61,10 @@ UNHURRIED: dict[str, Any] = {"deadline": None, "suppress_health_check": [hypothe
 hypothesis.settings.register_profile("gate", **UNHURRIED, max_examples=20, derandomize=True)
 # For `make unit`, the loop of who changes a line.
 hypothesis.settings.register_profile("quick", **UNHURRIED, max_examples=10)
-# For `make test-all` and `make flakes`: others in each run.
-hypothesis.settings.register_profile("thorough", **UNHURRIED)
+# For `make test-all`: others in each run, and five times as many. (Where CI is set, Hypothesis derandomizes unasked.)
+hypothesis.settings.register_profile("thorough", **UNHURRIED, derandomize=False)
+# For `make flakes`: as many as in the gate, but chosen by the run's seed, and by no earlier run.
+hypothesis.settings.register_profile("flakes", **UNHURRIED, max_examples=20, derandomize=False, database=None)
 # For `make sanitize`, which looks at little and has to look well, and is slow.
 hypothesis.settings.register_profile("sanitize", **UNHURRIED, max_examples=200)
 hypothesis.settings.load_profile("gate")

@@ -104,7 +104,7 @@ def _started(seed: int, options: Sequence[str], file: Path) -> Iterator[subproce
     print(f"== seed {seed}: {log}", flush=True)
     # The tests get the environment that `make test` gives to them.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    drawn = ("--hypothesis-profile=thorough", f"--hypothesis-seed={seed}")
+    drawn = ("--hypothesis-profile=flakes", f"--hypothesis-seed={seed}")
     ordered = ("-p", "randomly", f"--randomly-seed={seed}", *drawn)
     pytest = Path(sys.executable).with_name("pytest")
     command: list[str | Path] = [pytest, *ordered, "--failed-tests", file, *options]

@@ -15,7 +15,7 @@ CONFTEST = """\
 import hypothesis
 
 pytest_plugins = ("failed_tests",)
-hypothesis.settings.register_profile("thorough")
+hypothesis.settings.register_profile("flakes")
 """
 TOY = """
 
