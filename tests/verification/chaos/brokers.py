@@ -3,11 +3,13 @@
 import contextlib
 import os
 import re
+import shlex
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE
 
 from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -95,21 +97,23 @@ def has_rows(kafka: LocalKafka, topic: str, partition: int) -> bool:
 
 @contextlib.contextmanager
 def small_disk(folder: Path, mebibytes: int) -> Iterator[str | None]:
-    """The folder as a file system of its own, in memory: why that could not be, or None."""
-    folder.mkdir(parents=True)
-    options = ["-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(folder)]
-    try:
-        refused = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        yield "there is no mount"
-        return
-    if refused.returncode:
-        yield refused.stderr.strip()
-        return
-    try:
-        yield None
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    """Make the folder a file system of its own, in memory. Yield why that could not be, or None.
+
+    It is mounted for one process only, and others reach it by /proc. That process ends when nobody can write to it any
+    more, also after kill -9 of this process: so nothing stays mounted.
+    """
+    disk = folder.with_name("disk")
+    disk.mkdir(parents=True)
+    mount = f"mount -t tmpfs -o size={mebibytes}m tmpfs {shlex.quote(str(disk))} && echo mounted && exec cat"
+    command = ["sh", "-c", f"exec unshare --mount sh -c {shlex.quote(mount)}"]
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True, start_new_session=True) as holder:
+        assert holder.stdout and holder.stderr
+        if holder.stdout.readline():
+            folder.symlink_to(f"/proc/{holder.pid}/root{disk}")
+            yield None
+        else:
+            folder.mkdir()
+            yield holder.stderr.read().strip()
 
 
 @contextlib.contextmanager
