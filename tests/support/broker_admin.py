@@ -2,7 +2,7 @@
 reads: which rows readers see, and which transactions are open."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,43 +111,59 @@ def read_values(kafka: LocalKafka, topic: str, isolation: str = "read_committed"
         "auto.offset.reset": "earliest", "isolation.level": isolation, "enable.partition.eof": True,
         "fetch.wait.max.ms": 10,
     })  # fmt: skip
-    partitions = consumer.list_topics(topic, DEADLINE_S).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
-    rows: Counter[bytes] = Counter()
-    ended: set[int] = set()
     try:
-        while len(ended) < len(partitions):
-            message = consumer.poll(DEADLINE_S)
-            assert message is not None, "the topic could not be read to its end"
-            error = message.error()
-            if error is None:
-                rows[message.value() or b""] += 1
-            elif error.code() == PARTITION_EOF:
-                ended |= {message.partition() or 0} if is_end(consumer, message) else set()
-            else:
-                raise KafkaException(error)
+        return Counter(message.value() or b"" for message in read_on(consumer, topic, {}))
     finally:
         consumer.close()
-    return rows
 
 
-def is_end(consumer: Consumer, message: Message) -> bool:
-    """Return True if the consumer has read a partition to its end, of which `message` tells.
+def read_on(consumer: Consumer, topic: str, positions: dict[int, int]) -> Iterator[Message]:
+    """Yield each record once, to where its partition ended when this began. Later writes do not keep it going.
 
-    A leader that was just elected hands out records up to an older end, and does not tell its end until it knows it
-    (KIP-207). Then the consumer reads on from there.
+    `positions`: from where on (default: 0), and in the end how far, by partition. Records behind the ends may be read.
     """
-    topic, partition, offset = message.topic(), message.partition(), message.offset()
-    assert topic is not None and partition is not None and offset is not None
-    place = TopicPartition(topic, partition, offset)
-    try:
-        _, end = consumer.get_watermark_offsets(place, DEADLINE_S)
-    except KafkaException as error:
-        assert error.args[0].code() in ELECTED, error
-        end = offset + 1
-    if end > offset:
-        consumer.seek(place)
-    return end <= offset
+    ends = ends_of(consumer, topic)
+    positions |= dict.fromkeys(ends.keys() - positions.keys(), 0)
+    consumer.assign([TopicPartition(topic, partition, positions[partition]) for partition in ends])
+    while any(positions[partition] < end for partition, end in ends.items()):
+        message = consumer.poll(DEADLINE_S)
+        assert message is not None, f"{topic} could not be read to its end"
+        error, partition, offset = message.error(), message.partition(), message.offset()
+        if error is not None and error.code() != PARTITION_EOF:
+            raise KafkaException(error)
+        assert partition is not None and offset is not None
+        if offset < positions[partition]:
+            continue
+        # An end that is less than the known one is of a leader that was just elected, and hands out the others later.
+        positions[partition] = offset if error else offset + 1
+        if positions[partition] >= ends[partition]:
+            # Else its later records would hide that another partition hands out none.
+            consumer.pause([TopicPartition(topic, partition)])
+        if error is None:
+            yield message
+
+
+def ends_of(consumer: Consumer, topic: str) -> dict[int, int]:
+    """Return the end of each partition: of a read_committed consumer the first open transaction, if there is one."""
+    return {
+        partition: _end_of(consumer, TopicPartition(topic, partition))
+        for partition in consumer.list_topics(topic, DEADLINE_S).topics[topic].partitions
+    }
+
+
+def _end_of(consumer: Consumer, place: TopicPartition) -> int:
+    """A leader that was just elected does not tell it until it knows it (KIP-207)."""
+    found: list[int] = []
+
+    def tells() -> bool:
+        try:
+            found.append(consumer.get_watermark_offsets(place, DEADLINE_S)[1])
+        except KafkaException as error:
+            assert error.args[0].code() in ELECTED, error
+        return bool(found)
+
+    wait_until(tells, DEADLINE_S, f"the end of {place}")
+    return found[0]
 
 
 def held_back(kafka: LocalKafka, topic: str) -> int:
@@ -157,13 +173,7 @@ def held_back(kafka: LocalKafka, topic: str) -> int:
         settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "ends", "isolation.level": isolation}
         consumer = Consumer(settings)
         try:
-            partitions = consumer.list_topics(topic, DEADLINE_S).topics[topic].partitions
-            ends.append(
-                sum(
-                    consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=DEADLINE_S)[1]
-                    for partition in partitions
-                )
-            )
+            ends.append(sum(ends_of(consumer, topic).values()))
         finally:
             consumer.close()
     stable, all_written = ends

@@ -12,10 +12,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 import bench_decoder
+import broker_admin
 import process_tree
 import processes
 from bench_core import Case, CorePath
@@ -260,6 +264,61 @@ def test_each_difference_of_a_campaigns_rows_is_counted() -> None:
         ([0, 1, 2, 2], 0, 2, Difference(lost=0, doubled=1, too_early=0)),
     ):
         assert difference(Counter(rows), first=first, committed=committed) == found
+
+
+class Log:
+    """A consumer of a partition that is written while it is read. `polls`: offsets of records; negative: of an end."""
+
+    def __init__(self, end: int, *polls: int) -> None:
+        self.polls = iter(polls)
+        self.answers: list[Any] = [KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE)), (0, end)]
+        self.assigned: list[int] = []
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions={0: None})})
+
+    def get_watermark_offsets(self, place: Any, timeout: float) -> tuple[int, int]:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+    def assign(self, places: list[Any]) -> None:
+        self.assigned = [place.offset for place in places]
+
+    def pause(self, places: list[Any]) -> None:
+        pass
+
+    def poll(self, timeout: float) -> Any:
+        if (offset := next(self.polls, None)) is None:
+            return None
+        error = KafkaError(KafkaError._PARTITION_EOF) if offset < 0 else None
+        return SimpleNamespace(error=lambda: error, partition=lambda: 0, offset=lambda: abs(offset))
+
+
+@pytest.mark.parametrize(
+    ("log", "begin", "read"),
+    [
+        (Log(3, 0, 1, 2, 3, 4, 5), 0, [0, 1, 2]),
+        pytest.param(Log(3, 0, 1, 5, 6), 0, [0, 1, 5], id="a marker is the last before the end, and rows follow"),
+        pytest.param(Log(3, 0, 1, -3, 3), 0, [0, 1], id="a marker is the last"),
+        pytest.param(Log(3, 0, -1, 1, 2, -3), 0, [0, 1, 2], id="a leader that was just elected hands out less"),
+        pytest.param(Log(4, 0, 1, 2, 1, 2, 3), 0, [0, 1, 2, 3], id="records come again"),
+        pytest.param(Log(4, 2, 3, -4), 2, [2, 3], id="read on"),
+        pytest.param(Log(2), 2, [], id="there are none"),
+    ],
+)
+def test_a_reader_ends_where_the_topic_ended_when_it_began(log: Any, begin: int, read: list[int]) -> None:
+    positions = {0: begin} if begin else {}
+    assert [message.offset() for message in broker_admin.read_on(log, "t", positions)] == read
+    assert log.assigned == [begin]
+    assert positions[0] >= max(read, default=begin)
+
+
+def test_a_reader_that_gets_no_records_says_so() -> None:
+    log: Any = Log(4, 0, 1)
+    with pytest.raises(AssertionError, match="t could not be read to its end"):
+        list(broker_admin.read_on(log, "t", {}))
 
 
 def test_a_topic_begins_with_a_whole_micro_batch() -> None:

@@ -1,16 +1,11 @@
 """Compares a topic, read by librdkafka, with the numbers from 0 that two streams have committed."""
 
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer
 
-from broker_admin import PARTITION_EOF, is_end
-
-DEADLINE_S = 60
-# A call returns when it has so many, or when its time is over.
-MESSAGES_A_CALL, CALL_S = 10_000, 0.2
+from broker_admin import read_on
 
 
 @dataclass(slots=True)
@@ -22,7 +17,7 @@ class ReadTopic:
     topic: str
     rows: Counter[int] = field(default_factory=Counter)
     records: int = 0
-    _next_offsets: dict[int, int] = field(default_factory=dict)
+    _positions: dict[int, int] = field(default_factory=dict)
 
     def read_on(self) -> None:
         """To the end, or the first transaction that is open, of each partition that there is by now."""
@@ -31,34 +26,16 @@ class ReadTopic:
             "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "error",
         })  # fmt: skip
         try:
-            partitions = consumer.list_topics(self.topic, DEADLINE_S).topics[self.topic].partitions
-            places = [TopicPartition(self.topic, each, self._next_offsets.get(each, 0)) for each in partitions]
-            consumer.assign(places)
-            ended: set[int] = set()
-            deadline_s = time.monotonic() + DEADLINE_S
-            while len(ended) < len(partitions):
-                messages = consumer.consume(MESSAGES_A_CALL, CALL_S)
-                assert messages or time.monotonic() < deadline_s, f"{self.topic} could not be read to its end"
-                deadline_s = time.monotonic() + DEADLINE_S if messages else deadline_s
-                for message in messages:
-                    error, partition, offset = message.error(), message.partition(), message.offset()
-                    assert partition is not None and offset is not None
-                    if error is None:
-                        self.rows[int(message.value() or b"")] += 1
-                        self.records += 1
-                        self._next_offsets[partition] = offset + 1
-                    elif error.code() == PARTITION_EOF:
-                        self._next_offsets[partition] = offset
-                        ended |= {partition} if is_end(consumer, message) else set()
-                    else:
-                        raise KafkaException(error)
+            for message in read_on(consumer, self.topic, self._positions):
+                self.rows[int(message.value() or b"")] += 1
+                self.records += 1
         finally:
             consumer.close()
 
     def begin_anew(self) -> None:
         """Another topic has the name."""
         self.rows.clear()
-        self._next_offsets.clear()
+        self._positions.clear()
 
 
 @dataclass(frozen=True, slots=True)
