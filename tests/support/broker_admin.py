@@ -106,41 +106,46 @@ def read(kafka: LocalKafka, topic: str, isolation: str = "read_committed") -> Co
 
 def read_values(kafka: LocalKafka, topic: str, isolation: str = "read_committed") -> Counter[bytes]:
     """Count how often each value can be read."""
-    consumer = Consumer({
-        "bootstrap.servers": kafka.bootstrap_servers, "group.id": f"reader-{isolation}", "enable.auto.commit": False,
-        "auto.offset.reset": "earliest", "isolation.level": isolation, "enable.partition.eof": True,
-        "fetch.wait.max.ms": 10,
-    })  # fmt: skip
-    try:
-        return Counter(message.value() or b"" for message in read_on(consumer, topic, {}))
-    finally:
-        consumer.close()
+    messages = read_on(kafka.bootstrap_servers, topic, {}, isolation)
+    return Counter(message.value() or b"" for message in messages)
 
 
-def read_on(consumer: Consumer, topic: str, positions: dict[int, int]) -> Iterator[Message]:
+def read_on(
+    servers: str, topic: str, positions: dict[int, int], isolation: str = "read_committed"
+) -> Iterator[Message]:
     """Yield each record once, to where its partition ended when this began. Later writes do not keep it going.
 
-    `positions`: from where on (default: 0), and in the end how far, by partition. Records behind the ends may be read.
+    `positions`: from where on (default: the start), and in the end how far, by partition. Records behind the ends may
+    be read.
     """
-    ends = ends_of(consumer, topic)
-    positions |= dict.fromkeys(ends.keys() - positions.keys(), 0)
-    consumer.assign([TopicPartition(topic, partition, positions[partition]) for partition in ends])
-    while any(positions[partition] < end for partition, end in ends.items()):
-        message = consumer.poll(DEADLINE_S)
-        assert message is not None, f"{topic} could not be read to its end"
-        error, partition, offset = message.error(), message.partition(), message.offset()
-        if error is not None and error.code() != PARTITION_EOF:
-            raise KafkaException(error)
-        assert partition is not None and offset is not None
-        if offset < positions[partition]:
-            continue
-        # An end that is less than the known one is of a leader that was just elected, and hands out the others later.
-        positions[partition] = offset if error else offset + 1
-        if positions[partition] >= ends[partition]:
-            # Else its later records would hide that another partition hands out none.
-            consumer.pause([TopicPartition(topic, partition)])
-        if error is None:
-            yield message
+    consumer = Consumer({
+        "bootstrap.servers": servers, "group.id": f"reader-{isolation}", "enable.auto.commit": False,
+        "auto.offset.reset": "error" if positions else "earliest", "isolation.level": isolation,
+        "enable.partition.eof": True, "fetch.wait.max.ms": 10,
+    })  # fmt: skip
+    try:
+        ends = ends_of(consumer, topic)
+        positions |= dict.fromkeys(ends.keys() - positions.keys(), 0)
+        consumer.assign([TopicPartition(topic, partition, positions[partition]) for partition in ends])
+        while any(positions[partition] < end for partition, end in ends.items()):
+            message = consumer.poll(DEADLINE_S)
+            assert message is not None, f"{topic} could not be read to its end"
+            error, partition, offset = message.error(), message.partition(), message.offset()
+            if error is not None and error.code() != PARTITION_EOF:
+                raise KafkaException(error)
+            assert partition is not None and offset is not None
+            if offset < positions[partition]:
+                continue
+            # An end that is less than the known one is of a leader that was just elected, and hands out the others
+            # later.
+            positions[partition] = offset if error else offset + 1
+            if positions[partition] >= ends[partition]:
+                # Else its later records would hide that another partition hands out none.
+                consumer.pause([TopicPartition(topic, partition)])
+            if error is None:
+                yield message
+    finally:
+        consumer.close()
 
 
 def ends_of(consumer: Consumer, topic: str) -> dict[int, int]:

@@ -3,8 +3,6 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer
-
 from broker_admin import read_on
 
 
@@ -21,16 +19,9 @@ class ReadTopic:
 
     def read_on(self) -> None:
         """To the end, or the first transaction that is open, of each partition that there is by now."""
-        consumer = Consumer({
-            "bootstrap.servers": self.servers, "group.id": "comparison", "enable.auto.commit": False,
-            "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "error",
-        })  # fmt: skip
-        try:
-            for message in read_on(consumer, self.topic, self._positions):
-                self.rows[int(message.value() or b"")] += 1
-                self.records += 1
-        finally:
-            consumer.close()
+        for message in read_on(self.servers, self.topic, self._positions):
+            self.rows[int(message.value() or b"")] += 1
+            self.records += 1
 
     def begin_anew(self) -> None:
         """Another topic has the name."""
