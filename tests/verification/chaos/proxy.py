@@ -153,9 +153,9 @@ class Proxies:
         self._connections.add(task)
         name = f"{node} {next(self._numbers)}"
         try:
-            async with closing(to_client):
+            with contextlib.closing(to_client):
                 broker, to_broker = await asyncio.open_connection(*self._address_of(node))
-                async with closing(to_broker):
+                with contextlib.closing(to_broker):
                     both = [
                         asyncio.create_task(self._pass_on(name, Direction.REQUEST, client, to_broker)),
                         asyncio.create_task(self._pass_on(name, Direction.ANSWER, broker, to_client)),
@@ -218,11 +218,3 @@ async def send(message: bytes, fate: Fate, target: asyncio.StreamWriter) -> None
 
 def reset(writer: asyncio.StreamWriter) -> None:
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-
-
-@contextlib.asynccontextmanager
-async def closing(writer: asyncio.StreamWriter) -> Any:
-    try:
-        yield
-    finally:
-        writer.close()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import processes
 from chaos.streams_app import ROWS
+from soak.application import committed
 from waiting import wait_until
 
 APP = Path(__file__).with_name("streams_app.py")
@@ -62,10 +63,8 @@ class Streams:
             self._process.wait()
 
     def committed(self, guarantee: str) -> int:
-        """Micro-batches in Spark's commit log, which keeps the last hundred."""
-        commits = self._folder / self.topics[guarantee] / "commits"
-        numbers = [int(file.name) for file in commits.iterdir() if file.name.isdigit()] if commits.exists() else []
-        return max(numbers, default=-1) + 1
+        """Micro-batches."""
+        return committed(self._folder / self.topics[guarantee])
 
     def committed_rows(self, guarantee: str) -> int:
         """They are the numbers from 0."""

@@ -18,6 +18,11 @@ BROKER, WORKER, PLANNER = "broker", "worker", "planner"
 DRIVER, ALL = "driver", "driver and workers"
 
 
+def committed(checkpoint: Path) -> int:
+    """Return the number of micro-batches by Spark's commit log, which keeps the last hundred."""
+    return max((int(file.name) for file in checkpoint.glob("commits/[0-9]*")), default=-1) + 1
+
+
 class Application:
     """`folder` gets the checkpoint, and what the application says. All starts use the same `environment`."""
 
@@ -76,10 +81,7 @@ class Application:
             self._process.wait()
 
     def committed(self) -> int:
-        """Return the number of micro-batches by Spark's commit log, which keeps the last hundred."""
-        commits = self._folder / "checkpoint" / "commits"
-        numbers = [int(file.name) for file in commits.iterdir() if file.name.isdigit()] if commits.exists() else []
-        return max(numbers, default=-1) + 1
+        return committed(self._folder / "checkpoint")
 
     @property
     def said(self) -> str:
