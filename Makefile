@@ -182,7 +182,7 @@ chaos: java $(WHEEL) $(CLASSES)  ## kill or harm applications, brokers, topics, 
 # A seed fixes which processes are killed and when. The effect of a kill still depends on timing.
 .PHONY: soak
 soak: java $(WHEEL)  ## stream 200 micro-batches while driver, workers and brokers are killed; BATCHES=210 SEED=1
-	PYTHONPATH=tests/verification:tests/support $(BIN)/python -m soak --batches $(BATCHES) --seed $(SEED) $(ARGS)
+	PYTHONPATH=tests/verification:tests/support:jobs $(BIN)/python -m soak --batches $(BATCHES) --seed $(SEED) $(ARGS)
 
 .PHONY: soak-topics
 soak-topics: java $(WHEEL)  ## stream from topic to topic while driver, workers and brokers are killed; MINUTES=60 SEED=1

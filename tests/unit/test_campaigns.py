@@ -52,6 +52,32 @@ def test_each_campaign_of_the_page_is_planned_once_and_has_a_target_with_its_bud
             assert f"$({name})" in rule.group(1)
 
 
+# Of each rule that starts a module: its target, its PYTHONPATH, the module.
+RULE = re.compile(
+    r"^([a-z-]+):[^\n]*\n(?:\t.*\n)*?\tPYTHONPATH=(tests/verification\S*) \$\(BIN\)/python -m ([\w.]+)", re.MULTILINE
+)
+FOUND = RULE.findall((ROOT / "Makefile").read_text(encoding="utf-8"))
+# `make reliability` takes no options: it writes a page.
+RULES = [rule for rule in FOUND if rule[0] != "reliability"]
+
+
+def test_the_rules_of_all_campaigns_but_that_of_pytest_start_a_module() -> None:
+    assert {target for target, *_ in RULES} >= {*(each.target for each in PLAN), "campaigns"} - {"chaos"}
+
+
+@pytest.mark.programs
+@pytest.mark.parametrize(("path", "module"), [rule[1:] for rule in RULES], ids=[rule[0] for rule in RULES])
+def test_a_campaign_finds_its_modules_on_the_path_of_its_rule(path: str, module: str) -> None:
+    # With the sources under test, conftest.py puts them on the path.
+    with_package = os.pathsep.join(filter(None, (path.replace(":", os.pathsep), os.environ.get("PYTHONPATH"))))
+    ended = subprocess.run(
+        [sys.executable, "-m", module, "--help"], cwd=ROOT, env={**os.environ, "PYTHONPATH": with_package},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("usage: ")
+
+
 @pytest.mark.parametrize(
     ("status", "figures_say", "verdict"), [(0, True, True), (0, False, False), (1, True, False), (None, True, False)]
 )

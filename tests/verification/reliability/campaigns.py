@@ -8,6 +8,7 @@ end. Exit status 1 if a campaign failed, or if the tree has changes: `make relia
 of one commit only.
 """
 
+import argparse
 import shlex
 import shutil
 import signal
@@ -65,6 +66,9 @@ Run = Callable[[Sequence[str], float], int | None]
 
 
 def main() -> int:
+    argparse.ArgumentParser(
+        prog="python -m reliability.campaigns", description=(__doc__ or "").splitlines()[0]
+    ).parse_args()
     if commit_of(ROOT).endswith(CHANGED):
         print("The tree has changes. Commit them first: figures are of a commit.")
         return 1

@@ -1,7 +1,7 @@
 """`make soak`: an exactly-once stream into three brokers, with many micro-batches. In about every fifth a process is
 killed; at the end every row is counted. `make soak-topics`: the same from topic to topic.
 
-    PYTHONPATH=tests/verification:tests/support python -m soak --batches 900 --seed 1 --apart 10 20 --results FILE
+    PYTHONPATH=tests/verification:tests/support:jobs python -m soak --batches 900 --seed 1 --apart 10 20 --results FILE
     PYTHONPATH=tests/verification:tests/support:jobs python -m soak --minutes 60 --seed 1 --apart 45 75 --results FILE
 
 kill -9 goes, by the seed, to the driver (its workers live on for a moment), to all of its processes at once, to one
