@@ -32,7 +32,11 @@ def description(readme: str) -> str:
     """Return the README for the package index, which shows it alone: without pictures and marks for the site, and with
     the names of files instead of links to them."""
     unmarked = re.sub(r"(<!-- --8<-- \[(start|end):[^]]*\] -->|!\[[^]]*\]\([^)]*\))\n\n?", "", readme)
-    return re.sub(r"\[([^]]+)\]\((?!https?://|#)([^)\s]+)\)", r"\1 (`\2`)", unmarked)
+    inline = re.sub(r"\[([^]]+)\]\((?!https?://|#)([^)\s]+)\)", r"\1 (`\2`)", unmarked)
+    definition = re.compile(r"^\[([^]]+)\]: (?!https?://|#)(\S+)\n?", re.MULTILINE)
+    for label, target in definition.findall(inline):
+        inline = re.sub(rf"\[([^]]+)\]\[{re.escape(label)}\]", rf"\1 (`{target}`)", inline)
+    return definition.sub("", inline)
 
 
 REQUIRED = os.environ.get("PYKAFKA_REQUIRE_KERNEL") == "1"

@@ -117,7 +117,9 @@ def test_every_target_that_is_named_is_in_the_makefile() -> None:
 
 # Those between other pages of docs/ are mkdocs' (make site). GitHub shows these files as they are, too.
 DESIGN = tuple(sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "design").glob("*.md")))
-ROOT_PAGES = ("README.md", "DESIGN.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+ROOT_PAGES = (
+    "README.md", "DESIGN.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "AGENTS.md", "CODE_OF_CONDUCT.md",
+)  # fmt: skip
 LINKING = (*ROOT_PAGES, "tests/README.md", "tests/cases.md", "tests/cases-reading.md", "docs/internals.md", *DESIGN)
 
 

@@ -8,7 +8,7 @@
     sbom.py          the list of parts inside each wheel (PEP 770)
     links.py         the description has no link that breaks on the index's page
     machine_code.py  what a macOS kernel needs, read from its headers
-    checks.py        twine, check-wheel-contents, abi3audit, auditwheel; sizes and the description
+    checks.py        twine, check-wheel-contents, abi3audit, auditwheel; sizes, the description, the project's addresses
     trial.py         each wheel that can run here: an empty environment, and the demo
     emulated.py      a wheel for another processor: its kernel under qemu-user, beside the fallback
     __main__.py      does it all twice, and compares the bytes

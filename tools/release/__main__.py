@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from release.checks import Unfit, check_metadata, check_wheel
+from release.checks import Unfit, check_addresses, check_metadata, check_wheel, metadata_of
 from release.emulated import try_emulated
 from release.source import build_source_archive, release_time
 from release.targets import TARGETS, System, Target
@@ -57,6 +57,8 @@ def release(folder: Path, flights: Path, *, runs: bool) -> None:
     write_digests(folder, [archive, *wheels])
     for wheel, target in wheels.items():
         say(f"{wheel.name}: {wheel.stat().st_size:,} bytes, checked, {ran(wheel, target, flights, runs=runs)}")
+    # Last: who only wants archives has them.
+    check_addresses(metadata_of(next(iter(wheels))))
 
 
 def say(text: str) -> None:

@@ -9,6 +9,7 @@ import sysconfig
 from email.parser import Parser
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit
 from zipfile import ZipFile
 
 from release.layout import KERNEL, MODULES, SBOM
@@ -37,9 +38,9 @@ def check_wheel(wheel: Path, target: Target | None, root: Path) -> None:
         names = [name for name in archive.namelist() if not name.endswith("/")]
         check_names(names, target, root)
         (information,) = {name.split("/")[0] for name in names if ".dist-info/" in name}
-        check_description(archive.read(f"{information}/METADATA").decode())
         json.loads(archive.read(f"{information}/sboms/{SBOM}"))
         kernel = archive.read(KERNEL) if target else b""
+    check_description(metadata_of(wheel))
     if wheel.stat().st_size > MOST_BYTES:
         raise Unfit(f"{wheel.name} has {wheel.stat().st_size:,} bytes, more than {MOST_BYTES:,}")
     if target is None:
@@ -69,6 +70,23 @@ def check_description(metadata: str) -> None:
     broken = relative_links(str(Parser().parsestr(metadata).get_payload()))
     if broken:
         raise Unfit(f"these links of the description break on the index's page: {broken}")
+
+
+def check_addresses(metadata: str) -> None:
+    """Raises Unfit if the metadata names no address of the project, or one that is a placeholder (RFC 2606)."""
+    named = Parser().parsestr(metadata).get_all("Project-URL", [])
+    addresses = [str(each).partition(",")[2].strip() for each in named]
+    open_ones = [address for address in addresses if (urlsplit(address).hostname or ".invalid").endswith(".invalid")]
+    if open_ones or not addresses:
+        raise Unfit(
+            f"put the project's addresses into project_urls of setup.cfg, which has {', '.join(open_ones) or 'none'}"
+        )
+
+
+def metadata_of(wheel: Path) -> str:
+    with ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return archive.read(name).decode()
 
 
 def check_macos(kernel: bytes, target: Target) -> None:

@@ -1,13 +1,16 @@
 """What must keep a wheel from being uploaded. The checks of twine, abi3audit and others are theirs."""
 
+import runpy
 import struct
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
-from release.checks import Unfit, check_description, check_macos, check_names, is_at_most
+from release.checks import Unfit, check_addresses, check_description, check_macos, check_names, is_at_most
 from release.targets import TARGETS, Target
 
+ROOT = Path(__file__).resolve().parents[4]
 ARM64, X86_64, POWERPC = 0x0100000C, 0x01000007, 0x01000012
 LIBRARY = b"/usr/lib/libSystem.B.dylib\0"
 
@@ -65,8 +68,36 @@ def test_one_file_too_many_or_too_few_is_named(root: Path, names: list[str], tar
 
 def test_a_description_has_no_relative_link() -> None:
     check_description("Name: p\n\n[a](https://example.org/a) [b](#b)")
-    with pytest.raises(Unfit, match=r"docs/a\.md"):
-        check_description("Name: p\n\n[a](docs/a.md)")
+    check_description("Name: p\n\n[a][a]\n\n[a]: https://example.org/a")
+    for broken in ("[a](docs/a.md)", "[a][b]\n\n[b]: docs/a.md"):
+        with pytest.raises(Unfit, match=r"docs/a\.md"):
+            check_description(f"Name: p\n\n{broken}")
+
+
+def test_the_readme_becomes_a_description_without_relative_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    with patch("setuptools.setup") as setup:
+        description = runpy.run_path("setup.py")["description"]
+    check_description(f"Name: p\n\n{setup.call_args.kwargs['long_description']}")
+    links = "[a](a.md), [b][b], [c][c] and [d](#d)\n\n[b]: docs/b.md#x\n[c]: https://example.org/c\n"
+    expected = "a (`a.md`), b (`docs/b.md#x`), [c][c] and [d](#d)\n\n[c]: https://example.org/c\n"
+    assert description(links) == expected
+
+
+ADDRESS = "Name: p\nProject-URL: Source, https://{}/p\n"
+
+
+def test_a_release_names_its_addresses_and_none_is_a_placeholder() -> None:
+    check_addresses(ADDRESS.format("example.org") + "Project-URL: Invalid, https://example.org/invalid\n")
+    refused = {
+        "Name: p\n": "which has none",
+        ADDRESS.format("repository.invalid"): "https://repository.invalid/p",
+        ADDRESS.format("example.org") + "Project-URL: Issues, https://a.invalid:443/\n": r"has https://a.invalid:443/$",
+        "Name: p\nProject-URL: Source, no address\n": "no address",
+    }
+    for metadata, named in refused.items():
+        with pytest.raises(Unfit, match=f"project_urls of setup.cfg.*{named}"):
+            check_addresses(metadata)
 
 
 @pytest.mark.parametrize(
