@@ -108,7 +108,7 @@ def test_first_rows_and_quick_start_are_run_by_ci() -> None:
 
 def test_every_target_that_is_named_is_in_the_makefile() -> None:
     targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))
-    texts = map(text_of, (*pages(), "DESIGN.md", "CHANGELOG.md"))
+    texts = map(text_of, (*pages(), "DESIGN.md", "CHANGELOG.md", "AGENTS.md"))
     named = {name for text in texts for name in re.findall(r"`make ([a-z-]+)", text)}
     named |= {line.split()[1] for block in ALL if is_make(block) for line in block.text.splitlines()}
     assert {"demo", "test"} <= named
