@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from code_blocks import run_bash
-from hadoop import Hadoop, pyspark_jars, yarn
+from fetched_jars import pyspark_jars
+from hadoop import Hadoop, yarn
 from kafka_sink.broker import LocalKafka
 from shipment import ROOT, Shipment
 from spark_writes import numbers_in

@@ -5,7 +5,6 @@ once, and pyspark has the other jars.
 """
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +15,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 import processes
-from kafka_sink.broker import resolve
+from fetched_jars import Module, fetched_jars, hadoop_version, pyspark_jars
 from kafka_sink.broker.process import LeashedProcess
 from kafka_sink.broker.resolve import find_java
 from waiting import wait_until
@@ -30,43 +29,9 @@ SERVERS = "org.apache.hadoop.hdfs.server", "org.apache.hadoop.yarn.server"
 WITH_PAGES = "hdfs", "datanode", "cluster", "node"
 # Beside the minicluster. The ResourceManager makes a certificate with Bouncy Castle.
 MODULES = (
-    ("commons-logging", "commons-logging", "1.3.0"),
-    *(("org.bouncycastle", f"{name}-jdk18on", "1.82") for name in ("bcprov", "bcpkix", "bcutil")),
+    Module("commons-logging", "commons-logging", "1.3.0"),
+    *(Module("org.bouncycastle", f"{name}-jdk18on", "1.82") for name in ("bcprov", "bcpkix", "bcutil")),
 )
-_DEPENDENCY = '    <dependency org="{}" name="{}" rev="{}" conf="default->default" transitive="false"/>\n'
-_MODULE = """\
-<ivy-module version="2.0">
-  <info organisation="local" module="hadoop"/>
-  <configurations><conf name="default"/></configurations>
-  <dependencies>
-{}  </dependencies>
-</ivy-module>
-"""
-
-
-def pyspark_jars() -> Path:
-    return resolve.installed_pyspark() / "jars"
-
-
-def fetched_jars() -> list[Path]:
-    """The jars that pyspark lacks, fetched if need be. Raises DownloadFailed, DiskFull."""
-    version = next(pyspark_jars().glob("hadoop-client-api-*.jar")).stem.rpartition("-")[2]
-    folder = resolve.default_cache_dir(os.environ) / f"hadoop-{version}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with resolve.exclusive(folder.with_suffix(".lock")):
-        if not folder.exists():
-            work = folder.with_suffix(".part")
-            fetched = work / "jars"
-            shutil.rmtree(fetched, ignore_errors=True)
-            fetched.mkdir(parents=True)
-            modules = (("org.apache.hadoop", "hadoop-client-minicluster", version), *MODULES)
-            text = _MODULE.format("".join(_DEPENDENCY.format(*module) for module in modules))
-            (work / "ivy.xml").write_text(text, encoding="utf-8")
-            ivy: resolve.Command = [find_java(os.environ), "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())]
-            resolve.run_ivy(f"Hadoop {version}", ivy, work, fetched)
-            fetched.rename(folder)
-            shutil.rmtree(work)
-    return sorted(folder.glob("*.jar"))
 
 
 def free_ports(count: int) -> list[int]:
@@ -113,7 +78,9 @@ class Hadoop:
 
 
 def class_path(*folders: Path) -> str:
-    jars = fetched_jars()
+    version = hadoop_version()
+    minicluster = Module("org.apache.hadoop", "hadoop-client-minicluster", version)
+    jars = fetched_jars("hadoop", version, (minicluster, *MODULES))
     for names in ("hadoop-client-*.jar", *LOGGING):
         jars += pyspark_jars().glob(names)
     return os.pathsep.join(map(str, (*folders, *jars)))
