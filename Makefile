@@ -10,6 +10,7 @@ DEPS    := $(VENV)/.dependencies
 WHEEL   := $(VENV)/.wheel
 FUZZER  := $(VENV)/.fuzzer
 SAIL    := build/sail/.installed
+S3      := build/s3/.installed
 RELEASE := $(VENV)/.release
 KERNEL  := $(VENV)/.kernel
 CLASSES := $(VENV)/spark-classes.jsa
@@ -97,11 +98,14 @@ unit: $(DEPS) $(KERNEL)  ## run the unit tests against the sources, in a minute;
 		$(if $(filter tests/%,$(ARGS)),,tests/unit -m "not programs") $(ARGS)
 
 .PHONY: test-all
-test-all: java kerberos $(WHEEL) $(CLASSES) $(SAIL) first-hour  ## run everything: a new user's first hour, all variants, the long tests, Kerberos; an hour
+test-all: java kerberos $(WHEEL) $(CLASSES) $(SAIL) $(S3) first-hour  ## run everything: a new user's first hour, all variants, the long tests, Kerberos; an hour
 	$(BIN)/pytest -m "not chaos" --hypothesis-profile=thorough $(PARALLEL) --durations 10 $(ARGS)
 
 .PHONY: sail
 sail: $(SAIL)  ## install Sail and the package into build/sail, for the tests of Sail that `make test-all` runs
+
+.PHONY: s3
+s3: $(S3)  ## install moto, a small S3 server, into build/s3, for the test of object stores that `make test-all` runs
 
 .PHONY: test-long
 test-long: java $(WHEEL) $(CLASSES)  ## run whole applications in each way of shipping them, notebooks, and the same over an older broker
@@ -343,6 +347,12 @@ $(SAIL): $(WHEEL)
 	"$(PYTHON)" -m venv build/sail
 	build/sail/bin/python -m pip install --quiet "$$(echo build/wheel/*.whl)[sail]" pysail==0.7.2 pyspark-client==4.2.0
 	build/sail/bin/python -m pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
+	@touch $@
+
+# An environment of its own: moto needs many packages.
+$(S3): | python
+	"$(PYTHON)" -m venv build/s3
+	build/s3/bin/python -m pip install --quiet 'moto[server]==5.2.5'
 	@touch $@
 
 # Compilers and checkers that only `make release` needs.

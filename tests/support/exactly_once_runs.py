@@ -66,9 +66,10 @@ def is_unrecorded(folder: Path, checkpoint: str = "checkpoint") -> None:
 class Run:
     """One run of the application, in its own process session. The end of `with` kills all its processes.
 
-    `tmp_path` contains the folder `incoming`. The run writes the checkpoint and the hook's files there; the names of
-    the hook's files begin with `name`. `kill`: the processes to kill at `step` (`hooks/sitecustomize.py`). `holds`:
-    steps at which the process waits for `go_on`. Without `hooked` there is no hook, and requests may go out together.
+    `tmp_path` contains the folder `incoming`. The run writes the checkpoint (unless it is a URI) and the hook's files
+    there; the names of the hook's files begin with `name`. `kill`: the processes to kill at `step`
+    (`hooks/sitecustomize.py`). `holds`: steps at which the process waits for `go_on`. Without `hooked` there is no
+    hook, and requests may go out together.
     `package`: a folder with another build of the package, which all processes of the run import.
     """
 
@@ -87,7 +88,8 @@ class Run:
         environment |= {"PYKAFKA_HOOK": json.dumps(hook)} if hooked else {}
         paths = str(package) if package else None, str(HOOKS) if hooked else None, environment.get("PYTHONPATH")
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-        folders = (str(tmp_path / "incoming"), str(tmp_path / checkpoint)) if app == APP else ()
+        location = checkpoint if "://" in checkpoint else str(tmp_path / checkpoint)
+        folders = (str(tmp_path / "incoming"), location) if app == APP else ()
         command = [sys.executable, str(SUPPORT / app), kafka.bootstrap_servers, topic, *folders, *arguments]
         with self._said.open("wb") as said:
             self._process = subprocess.Popen(
