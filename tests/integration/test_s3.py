@@ -21,7 +21,7 @@ from kafka_sink.commit.stream_name import plain_name
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
-DEADLINE_S = 120
+DEADLINE_S = 240
 BUCKET = f"s3a://{s3.BUCKET}"
 CHECKPOINT, RECEIPTS = f"{BUCKET}/streams/checkpoint", f"{BUCKET}/receipts"
 PATH_STYLE = "spark.hadoop.fs.s3a.path.style.access=true"
