@@ -22,7 +22,8 @@ class RegistryError(KafkaSinkError):
     _data = DataState.NOTHING_SENT
 
     def __post_init__(self) -> None:
-        self.reason = quoted(self.reason)
+        # Behind it is a full stop of ours.
+        self.reason = quoted(self.reason).removesuffix(".") or "no reason was given"
 
 
 class RegistryExtraMissing(RegistryError):

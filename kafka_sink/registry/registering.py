@@ -161,6 +161,12 @@ class Registry:
                 schema = self._ask(about, "get_schema_by_guid", of_schema, **_format(fmt))
         except SchemaNotRegistered:
             return None
+        except RegistryRefused as error:
+            if isinstance(of_schema, int) or error.status != NOT_FOUND:
+                raise
+            # A registry without GUIDs, e.g. Apicurio 2, answers as a server that is none. But it knows of ids.
+            self.by_id(1, subject, fmt)
+            return None
         return self.readable(about, schema)
 
     def forget(self) -> None:
@@ -203,10 +209,10 @@ class Registry:
                 subject=subject, status=error.http_status_code, error_code=code, reason=message
             ) from None
         except _transport_errors() as error:
-            raise RegistryUnreachable(url=self.url, reason=self._quoted(f"{type(error).__name__}: {error}")) from None
+            raise RegistryUnreachable(url=self.url, reason=self._quoted(_told(error))) from None
         except _url_errors() as error:
             # These exceptions quote a part of the url, e.g. as a port, which may be a part of a password.
-            message = f"{type(error).__name__}: {IN_QUOTES.sub('***', str(error))}"
+            message = IN_QUOTES.sub("***", _told(error))
             raise RegistryUnreachable(url=self.url, reason=self._quoted(message)) from None
         except _Unusable as error:
             raise RegistryAnswerUnusable(url=self.url, subject=subject, reason=str(error)) from None
@@ -237,6 +243,11 @@ class Registry:
         for secret in self.secrets:
             message = message.replace(secret, "***")
         return " ".join(message.split())
+
+
+def _told(error: Exception) -> str:
+    """Return the error's type and text, which may be empty."""
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def _format(fmt: str | None) -> dict[str, Any]:

@@ -103,6 +103,24 @@ def test_a_given_clients_secrets_are_hidden_too() -> None:
     assert "hunter2" not in said_of(refused.value)
 
 
+@pytest.mark.parametrize(("message", "said"), [("It is shut.", "It is shut"), ("", "no reason was given")])
+def test_a_refusals_words_end_in_one_full_stop(message: str, said: str) -> None:
+    refusal = {LATEST: (500, {"error_code": 500, "message": message})}
+    expected = pytest.raises(errors.RegistryRefused, match=f"code 500: {said}\\. No row")
+    with registry_stand_in(refusal) as stand_in, expected:
+        of(stand_in.url).latest("orders-value")
+
+
+def test_a_transport_error_without_words_is_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise TimeoutError
+
+    registry = of("http://127.0.0.1:1")
+    monkeypatch.setattr(registry.client, "get_latest_version", fails)
+    with pytest.raises(errors.RegistryUnreachable, match=r"could not be asked: TimeoutError\. No row"):
+        registry.latest("orders-value")
+
+
 @pytest.mark.parametrize("status", [404, 422])
 @pytest.mark.parametrize("answer", [{}, {"error_code": "40401", "message": ["a"]}, {"error_code": None, "message": 7}])
 def test_a_refusal_that_is_no_registrys_is_an_error_of_ours(status: int, answer: Any) -> None:
