@@ -33,6 +33,11 @@ class BadRecord(Exception):
     """A record cannot be decoded. The text is shown to users: it has no part of the record."""
 
 
+def place(path: str) -> str:
+    """Return the words for a path in an error."""
+    return path or "the whole"
+
+
 ARROW: dict[type[T.DataType], pa.DataType] = {
     T.NullType: pa.null(), T.BooleanType: pa.bool_(), T.IntegerType: pa.int32(), T.LongType: pa.int64(),
     T.FloatType: pa.float32(), T.DoubleType: pa.float64(), T.StringType: pa.string(), T.BinaryType: pa.binary(),
@@ -66,9 +71,9 @@ class Leaf:
         try:
             return self.convert(values)
         except UnicodeDecodeError:
-            raise BadRecord(f"{self.path}: it is not UTF-8") from None
-        except (pa.ArrowException, ArithmeticError, ValueError, TypeError, AttributeError):
-            raise BadRecord(f"{self.path}: the value does not fit the type") from None
+            raise BadRecord(f"{place(self.path)}: it is not UTF-8") from None
+        except (pa.ArrowException, ArithmeticError, ValueError):
+            raise BadRecord(f"{place(self.path)}: the value does not fit the type") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +166,7 @@ def not_null(make: Make, path: str) -> Make:
 
     def made(values: list[Any]) -> pa.Array:
         if any(value is None for value in values):
-            raise BadRecord(f"{path}: it is null, where the reader's schema has no null")
+            raise BadRecord(f"{place(path)}: it is null, where the reader's schema has no null")
         return make(values)
 
     return made

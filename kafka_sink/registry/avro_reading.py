@@ -29,8 +29,10 @@ from kafka_sink.registry.avro_schemas import (
     Schema,
     Types,
     branches_of,
+    check_numbers,
     is_plain,
     logical_of,
+    may_have_long_number,
     with_checked_branches,
 )
 from kafka_sink.registry.decoding import Writer
@@ -45,6 +47,8 @@ PROMOTED = {
     ("string", "bytes"), ("bytes", "string"),
 }  # fmt: skip
 NAMED = ("record", "enum", "fixed")
+# What fastavro raises for bytes that are no record: in C, and in Python where it could not be compiled.
+BAD = (EOFError, IndexError, UnicodeDecodeError, OverflowError)
 
 
 class Mismatch(Exception):
@@ -78,7 +82,7 @@ class Resolver:
                 failed.append(str(mismatch))
                 makes[branch] = A.refused(node.arrow, str(mismatch))
         if len(failed) == len(others) and not (has_null and node.has_null):
-            raise Mismatch(failed[0] if failed else f"{node.path}: the writer has only nulls there")
+            raise Mismatch(failed[0] if failed else f"{A.place(node.path)}: the writer has only nulls there")
         make = A.chosen(node.arrow, makes) if len(others) > 1 else next(iter(makes.values()), A.refused(node.arrow, ""))
         if not has_null:
             return make
@@ -88,13 +92,13 @@ class Resolver:
         kind, about = self.writer.found(schema)
         if kind == "null":
             if not node.has_null:
-                raise Mismatch(f"{node.path}: the writer has null there, and the reader has not")
+                raise Mismatch(f"{A.place(node.path)}: the writer has null there, and the reader has not")
             nothing = node.arrow
             return lambda values: pa.nulls(len(values), nothing)
         if node.kind == "union":
             return self._into_union(schema, kind, about, node)
         if kind != node.kind and (kind, node.kind) not in PROMOTED:
-            raise Mismatch(f"{node.path}: the writer has {kind} there, and the reader {node.kind}")
+            raise Mismatch(f"{A.place(node.path)}: the writer has {kind} there, and the reader {node.kind}")
         match kind:
             case "record":
                 self._check_names(about, node)
@@ -110,7 +114,8 @@ class Resolver:
             case "fixed":
                 self._check_names(about, node)
                 if about["size"] != node.about["size"]:
-                    raise Mismatch(f"{node.path}: the sizes of fixed differ, {about['size']} and {node.about['size']}")
+                    sizes = f"{about['size']} and {node.about['size']}"
+                    raise Mismatch(f"{A.place(node.path)}: the sizes of fixed differ, {sizes}")
         make = _primitive(kind, about, node)
         return A.Leaf(node.path, make if (kind, node.kind) == ("int", "int") or kind != "int" else _of_32_bits(make))
 
@@ -119,7 +124,7 @@ class Resolver:
         names = {_unqualified(node.about["name"]), *map(_unqualified, node.about.get("aliases", ()))}
         if _unqualified(about["name"]) not in names:
             text = f"the writer's {about['name']} is neither the reader's {node.about['name']} nor one of its aliases"
-            raise Mismatch(f"{node.path}: {text}")
+            raise Mismatch(f"{A.place(node.path)}: {text}")
 
     def _record(self, about: Mapping[str, Any], node: Node) -> Make:
         written = {one["name"]: one["type"] for one in about["fields"]}
@@ -149,10 +154,10 @@ class Resolver:
 
         def made(values: list[int]) -> pa.Array:
             if values and (min(values) < 0 or max(values) >= len(read)):
-                raise BadRecord(f"{node.path}: the number is of no symbol of the writer's enum")
+                raise BadRecord(f"{A.place(node.path)}: the number is of no symbol of the writer's enum")
             texts = [read[value] for value in values]
             if None in texts:
-                raise BadRecord(f"{node.path}: the symbol is not in the reader's enum, which has no default")
+                raise BadRecord(f"{A.place(node.path)}: the symbol is not in the reader's enum, which has no default")
             return pa.array(texts, pa.string())
 
         return made
@@ -184,7 +189,7 @@ class Resolver:
                 return number, self.one(schema, node.branches[number])
             except Mismatch:
                 continue
-        raise Mismatch(f"{node.path}: the writer's {about.get('name', kind)} is none of the reader's branches")
+        raise Mismatch(f"{A.place(node.path)}: the writer's {about.get('name', kind)} is none of the reader's branches")
 
 
 def _unqualified(name: str) -> str:
@@ -207,12 +212,12 @@ def _primitive(kind: str, about: Mapping[str, Any], node: Node) -> Make:
     logical = node.logical
     family, unit = family_of(logical)
     if logical is not None and written is not None and family_of(written)[0] != family:
-        raise Mismatch(f"{node.path}: the writer has {written} there, and the reader {logical}")
+        raise Mismatch(f"{A.place(node.path)}: the writer has {written} there, and the reader {logical}")
     match logical:
         case "decimal" if kind != "string":
             scale = about.get("scale", 0) if written else node.about.get("scale", 0)
             if scale > MAX_DECIMAL_DIGITS:
-                raise Mismatch(f"{node.path}: the writer's decimal has {scale} digits behind the point")
+                raise Mismatch(f"{A.place(node.path)}: the writer's decimal has {scale} digits behind the point")
             return A.decimals(node.arrow, scale)
         case "uuid" if kind == "fixed":
             return A.uuids
@@ -247,7 +252,7 @@ def _of_32_bits(make: Make) -> Make:
 
 def _encoded(node: Node) -> Make:
     if node.logical == "decimal":
-        raise Mismatch(f"{node.path}: the writer has string there, and the reader decimal")
+        raise Mismatch(f"{A.place(node.path)}: the writer has string there, and the reader decimal")
     return lambda values: pa.array([value.encode("utf-8") for value in values], pa.binary())
 
 
@@ -372,9 +377,11 @@ class Reader:
             value = read(stream, raw, None)
             if stream.tell() != len(data):
                 raise BadRecord(f"{len(data) - stream.tell()} bytes are left behind its end")
+            if may_have_long_number(data):
+                check_numbers(raw, data, start)
             return only(value)
 
-        return Writer(parsed, make, types=types, program=program)
+        return Writer(parsed, make, types=types, program=program, bad=BAD)
 
 
 @read_as(FORM)

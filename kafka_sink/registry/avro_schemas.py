@@ -272,6 +272,67 @@ def with_checked_branches(parsed: Any) -> Any:
     return {**parsed, **checked}
 
 
+# A number of more than 64 bits has nine bytes with the high bit, one of which is at a multiple of nine. Texts may too.
+_NINE = b"\1" * 9
+_HIGH_BITS = bytes(byte >> 7 for byte in range(256))
+
+
+def may_have_long_number(data: bytes) -> bool:
+    """Return False for most records, in little time: they need no `check_numbers`."""
+    return not data[::9].isascii() and _NINE in data.translate(_HIGH_BITS)
+
+
+def check_numbers(raw: Any, data: bytes, at: int) -> int:
+    """Return the end of a value that fastavro has read. Raises BadRecord for a number of more than 64 bits, of which
+    fastavro leaves bits out, before any byte behind the number is looked at."""
+    if isinstance(raw, list):
+        branch, at = _number(data, at)
+        return check_numbers(raw[branch], data, at)
+    match raw if isinstance(raw, str) else raw["type"]:
+        case "null":
+            return at
+        case "boolean":
+            return at + 1
+        case "int" | "long":
+            return _number(data, at)[1]
+        case "float":
+            return at + 4
+        case "double":
+            return at + 8
+        case "bytes" | "string":
+            size, at = _number(data, at)
+            return at + size
+        case "fixed":
+            return at + int(raw["size"])
+        case "record":
+            for one in raw["fields"]:
+                at = check_numbers(one["type"], data, at)
+            return at
+    count, at = _number(data, at)
+    while count:
+        if count < 0:  # the block's size in bytes is behind it
+            _, at = _number(data, at)
+        for _ in range(abs(count)):
+            if raw["type"] == "map":
+                at = check_numbers("string", data, at)
+            at = check_numbers(raw["items" if raw["type"] == "array" else "values"], data, at)
+        count, at = _number(data, at)
+    return at
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number in zigzag encoding, and the place behind it."""
+    number = shift = 0
+    while data[at] & 0x80:
+        number |= (data[at] & 0x7F) << shift
+        shift += 7
+        at += 1
+    number |= data[at] << shift
+    if number >> 64:
+        raise BadRecord("a number in it has more than 64 bits")
+    return (number >> 1) ^ -(number & 1), at + 1
+
+
 def is_plain(branches: list[Any], schema: Schema) -> bool:
     """Return True for a union of one type, with or without null. Its values need no name of their branch."""
     return sum(schema.found(branch)[0] != "null" for branch in branches) <= 1

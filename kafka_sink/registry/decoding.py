@@ -63,13 +63,15 @@ class Writer:
     """How records of a writer's schema are decoded. `parse`: makes a value of a record and the place where its payload
     begins. `make`: makes an array of the reader's type. `message`: the path to the only message that is read. `types`:
     how many types of the writer's schema it keeps, with named types in each place. `program`: the same, much faster, of
-    the records that it takes; `parse` and `make` get the others."""
+    the records that it takes; `parse` and `make` get the others. `bad`: what `parse` raises for bytes that are no
+    record, besides BadRecord. Any other error is a defect, which fails the task."""
 
     parse: Callable[[bytes, int], Any]
     make: Make
     message: tuple[int, ...] = ()
     types: int = 0
     program: Program | None = None
+    bad: tuple[type[Exception], ...] = ()
 
 
 class Program(Protocol):
@@ -272,11 +274,12 @@ def _parsed(
     writer: Writer, data: list[bytes | None], rows: Int64s, starts: Int64s, reasons: dict[int, str]
 ) -> tuple[list[int], list[Any]]:
     parsed, values = [], []
+    bad: tuple[type[Exception], ...] = (BadRecord, *writer.bad)
     for record, row, start in zip(data, rows.tolist(), starts.tolist(), strict=True):
         try:
             values.append(writer.parse(record or b"", start))
             parsed.append(row)
-        except Exception as error:
+        except bad as error:
             reasons[row] = _reason(error)
     return parsed, values
 
@@ -289,7 +292,7 @@ def _made(
         return
     try:
         array = make(values)
-    except Exception as error:
+    except (BadRecord, pa.ArrowException, RecursionError) as error:
         if len(rows) == 1:
             reasons[rows[0]] = _reason(error)
             return

@@ -60,7 +60,7 @@ def _booleans(values: list[Any]) -> pa.Array:
 
 def _integers(values: list[Any]) -> pa.Array:
     """JSON Schema takes 1.0 for a whole number."""
-    if any(isinstance(value, bool) or value != int(value) for value in values):
+    if any(type(value) not in (int, float) or value != int(value) for value in values):
         raise ValueError("not whole")
     return pa.array([int(value) for value in values], pa.int64())
 
@@ -83,13 +83,13 @@ def _bytes(values: list[Any]) -> pa.Array:
 
 
 def _dates(values: list[Any]) -> pa.Array:
-    if not all(_DATE.fullmatch(value) for value in values):
+    if not all(_DATE.fullmatch(value) for value in _only(str, values)):
         raise ValueError("no date")
     return pa.array([dt.date.fromisoformat(value) for value in values], pa.date32())
 
 
 def _moments(values: list[Any]) -> pa.Array:
-    if not all(_DATE_TIME.fullmatch(value) for value in values):
+    if not all(_DATE_TIME.fullmatch(value) for value in _only(str, values)):
         raise ValueError("no date-time")
     moments = [dt.datetime.fromisoformat(value.upper()).astimezone(dt.UTC) for value in values]
     return pa.array(moments, pa.timestamp("us", "UTC"))
@@ -102,7 +102,7 @@ def _as_json(values: list[Any]) -> pa.Array:
 def _all_of(kind: type, path: str, make: Make) -> Make:
     def made(values: list[Any]) -> pa.Array:
         if any(type(value) is not kind for value in values):
-            raise BadRecord(f"{path}: it is no {NAMES[kind]}")
+            raise BadRecord(f"{A.place(path)}: it is no {NAMES[kind]}")
         return make(values)
 
     return made
@@ -143,9 +143,7 @@ class _Types:
     def node(self, part: Part, path: str) -> Node:
         self._count()
         if id(part.schema) in self.within and isinstance(part.schema, dict):
-            raise SchemaUnreadable(
-                form=FORM, reason=f"{path or 'the whole'} contains itself, and a type of Spark cannot"
-            )
+            raise SchemaUnreadable(form=FORM, reason=f"{A.place(path)} contains itself, and a type of Spark cannot")
         self.within.append(id(part.schema))
         found = self._of(part, path)
         self.within.pop()
@@ -181,7 +179,7 @@ class _Types:
                 spark, make = TEXTS.get(str(name), (T.StringType(), _texts))
                 return Node(spark, A.Leaf(path, make), has_null)
         if kind not in SIMPLE:
-            raise SchemaUnreadable(form=FORM, reason=f"{path or 'the whole'} has an unknown type")
+            raise SchemaUnreadable(form=FORM, reason=f"{A.place(path)} has an unknown type")
         spark, make = SIMPLE[kind]
         return Node(spark, A.Leaf(path, make), has_null)
 
@@ -307,7 +305,9 @@ class Reader:
         """Raises SchemaUnreadable."""
         self.node = _node(written)
         self.spark_type = self.node.spark
-        self._writer = Writer(_parsed, with_nulls(self.node, self.node.has_null, "the whole"))
+        make = with_nulls(self.node, self.node.has_null, "")
+        # ValueError: no UTF-8, no JSON, or a number of too many digits.
+        self._writer = Writer(_parsed, make, bad=(ValueError, RecursionError))
 
     def writer(self, written: Written | None) -> Writer:
         return self._writer

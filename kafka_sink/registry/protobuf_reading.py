@@ -259,8 +259,8 @@ class Reader:
         except SchemaUnreadable as error:
             raise BadRecord(f"the writer's schema cannot be used: {error.reason}") from None
         check(message, self.message)
-        parse = self._parse
-        return Writer(lambda data, start: parse(data[start:]), self._make, tuple(P.indexes_of(message)))
+        parse, bad = self._parse, (extra("google.protobuf.message", on_executor=True).DecodeError,)
+        return Writer(lambda data, start: parse(data[start:]), self._make, tuple(P.indexes_of(message)), bad=bad)
 
 
 @read_as(FORM)

@@ -56,3 +56,12 @@ def test_structs_of_many_fields_in_one_record_have_a_bound(
     monkeypatch.setattr(arrays, "MOST_STRUCTS_BYTES", COUNT * FIELDS * 4 - 1)
     with pytest.raises(BadRecord, match="the structs in its arrays or maps take more than"):
         writer.make([writer.parse(data, 0)])
+
+
+@pytest.mark.parametrize("defect", [AttributeError, NameError, AssertionError, TypeError, KeyError])
+def test_a_defect_of_a_conversion_is_no_value_that_does_not_fit(defect: type[Exception]) -> None:
+    def fails(values: list[Any]) -> Any:
+        raise defect
+
+    with pytest.raises(defect):
+        arrays.Leaf("f", fails)([1])

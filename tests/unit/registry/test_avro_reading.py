@@ -22,6 +22,7 @@ from kafka_sink.errors import SchemaUnreadable, TypeNotMapped
 from kafka_sink.registry import arrays, avro_reading
 from kafka_sink.registry.arrays import BadRecord
 from kafka_sink.registry.avro_reading import Reader
+from kafka_sink.registry.avro_schemas import Raw, Schema, check_numbers, may_have_long_number
 from kafka_sink.registry.references import Written
 
 VALUE = SerializationContext("orders", MessageField.VALUE)
@@ -228,6 +229,12 @@ def test_a_writer_that_the_reader_cannot_read_is_said_with_the_place() -> None:
         assert said in why(record(written), record(to), {"f0": value})
 
 
+def test_a_whole_that_does_not_fit_is_named() -> None:
+    assert why("string", "int", "a").endswith(": the whole: the writer has string there, and the reader int")
+    assert why("bytes", "string", b"\xff") == "the whole: it is not UTF-8"
+    assert why(["null", "int"], "int", None) == "the whole: it is null, where the reader's schema has no null"
+
+
 def test_a_readers_schema_without_a_type_of_spark_is_refused_by_its_path() -> None:
     node = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
     with pytest.raises(SchemaUnreadable, match="its type Node contains itself"):
@@ -261,6 +268,51 @@ def test_what_a_record_may_be_of_hostile_bytes_is_an_error_in_little_time() -> N
         of_int = reader(record("int")).writer(Written(json.dumps(record("int"))))
         with pytest.raises(BadRecord, match="f0: the value does not fit"):
             of_int.make([of_int.parse(wide, 0)])
+
+
+NINE_HIGH = b"\xff" * 9
+
+
+@pytest.mark.parametrize("number", [NINE_HIGH + b"\x02", NINE_HIGH + b"\x80\x01", b"\x80" * 20 + b"\x01"])
+@pytest.mark.parametrize(
+    ("schema", "before", "behind"),
+    [
+        ("long", b"", b""), ("int", b"", b""), ("string", b"", b""), (["bytes", "int"], b"\x00", b""),
+        (["null", "long"], b"\x02", b""), (["null", "long"], b"", b""), (["long", "bytes"], b"", b"\x00"),
+        ({"type": "array", "items": "long"}, b"", b"\x00"), ({"type": "array", "items": "long"}, b"\x02", b"\x00"),
+        ({"type": "array", "items": "long"}, b"\x01", b"\x02\x00"),
+        ({"type": "array", "items": "long"}, b"\x01\x02\x02", b""),
+        ({"type": "map", "values": "long"}, b"\x02\x02k", b"\x00"),
+        (record("boolean", "float", "double", FOUR, "null", "string", COLOURS, "long", name="Inner"),
+         b"\x01" + bytes(4) + NINE_HIGH[:8] + b"\xff\xffaa" + b"\x04\xc3\xa9" + b"\x02", b""),
+    ],
+)  # fmt: skip
+def test_a_number_of_more_than_64_bits_is_refused(schema: Any, before: bytes, behind: bytes, number: bytes) -> None:
+    """fastavro leaves bits out, and reads another number."""
+    for whole in (schema, record(schema)):
+        writer = reader(whole).writer(Written(json.dumps(whole)))
+        with pytest.raises((BadRecord, *writer.bad)) as refused:
+            writer.parse(before + number + behind, 0)
+        if schema in ("long", "int"):
+            assert str(refused.value) == "a number in it has more than 64 bits"
+
+
+@given(st.data())
+def test_numbers_are_looked_for_in_all_of_a_record(data: st.DataObject) -> None:
+    """A record of any types is read over to its end, and bytes like those of a number are not taken for one."""
+    pair = data.draw(pairs())
+    schema = Schema.of(Written(json.dumps(pair.writer)))
+    raw = Raw(schema).of(schema.whole)
+    for value in data.draw(st.lists(pair.values, min_size=1, max_size=4)):
+        written = payload(pair.writer, value)
+        assert check_numbers(raw, written, 0) == len(written)
+
+
+def test_bytes_like_those_of_a_long_number_are_none() -> None:
+    whole = record("bytes", "string", "long", "double", {"type": "array", "items": "long"})
+    value = {"f0": b"\xff" * 30, "f1": "\u65e5\u672c\u8a9e" * 9, "f2": -(2**63), "f3": -1e300, "f4": [2**63 - 1, 0]}
+    assert read(whole, whole, value) == [value]
+    assert may_have_long_number(payload(whole, value))
 
 
 @pytest.mark.parametrize(

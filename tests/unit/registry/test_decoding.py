@@ -6,6 +6,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,10 +15,12 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafka_sink.errors import ReadError, RecordUndecodable, RegistryRefused, RegistryUnreachable, SchemaIdsUnknown
 from kafka_sink.records.kernel import fallback
-from kafka_sink.registry import avro_program, decoding, protobuf_reading, protoc
+from kafka_sink.registry import avro_program, decoding, json_reading, protobuf_reading, protoc
 from kafka_sink.registry.arrays import BadRecord
 from kafka_sink.registry.avro_reading import Reader
 from kafka_sink.registry.decoding import Batch, Reading, decoded, head_of
@@ -129,6 +132,107 @@ def test_a_value_that_does_not_fit_is_found_among_many(registry: SmallRegistry) 
     found = decoded(of, batch(records)).to_pylist()
     assert [row for row, one in enumerate(found) if one["reason"]] == [17, 300]
     assert [one["value"]["id"] for one in found if one["value"]] == [r % 64 for r in range(500) if r not in (17, 300)]
+
+
+@pytest.mark.parametrize("defect", [AttributeError, NameError, AssertionError, TypeError, KeyError, ZeroDivisionError])
+@pytest.mark.parametrize("at", ["parse", "make"])
+def test_a_defect_of_ours_fails_the_task_and_is_no_null(registry: SmallRegistry, defect: Any, at: str) -> None:
+    schema_id = registry.add("orders-value", ID)
+
+    class Defective(Reader):
+        def writer(self, written: Written) -> Any:
+            return replace(super().writer(written), program=None, **{at: self.fails})
+
+        def fails(self, *_: Any) -> Any:
+            raise defect
+
+    of = replace(reading(registry, null_if_bad=True), reader=partial(Defective, Written(ID)))
+    with pytest.raises(defect):
+        decoded(of, batch([framed(schema_id, 1)]))
+
+
+PROTO = """
+    syntax = "proto3";
+    import "google/protobuf/struct.proto"; import "google/protobuf/timestamp.proto"; import "google/type/date.proto";
+    message M {
+        int32 a = 1; optional uint64 b = 2; string c = 3; google.protobuf.Struct d = 4; map<string, Inner> e = 5;
+        google.protobuf.Timestamp f = 6; google.type.Date g = 7; repeated double h = 8; google.protobuf.Value i = 9;
+        message Inner { sint64 x = 1; bytes y = 2; }
+    }
+"""
+AVRO = json.dumps({"type": "record", "name": "r", "fields": [{"name": f"f{i}", "type": one} for i, one in enumerate((
+    "long", ["null", "string"], {"type": "enum", "name": "E", "symbols": ["A"]}, {"type": "map", "values": "bytes"},
+    {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}, {"type": "array", "items": "int"},
+    {"type": "fixed", "name": "F", "size": 2}, {"type": "int", "logicalType": "date"}, "double"))]})  # fmt: skip
+JSON = json.dumps({"type": "object", "properties": {
+    "a": {"type": "integer"}, "b": {"type": "string", "format": "date-time"}, "c": {"type": "string", "format": "date"},
+    "d": {"type": "string", "contentEncoding": "base64"}, "e": {"type": "array", "items": {"type": "number"}}, "f": {},
+    "g": {"type": "object", "additionalProperties": {"type": "boolean"}}}})  # fmt: skip
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.sampled_from([
+        "2020-02-30", "0000-01-01", "2020-01-01T00:00:60Z", "9999-12-31T23:59:59-23:59", "aGk", "\ud800"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=2), inner, max_size=2), max_leaves=4,
+)  # fmt: skip
+PARTS = st.sampled_from([bytes([one]) for one in (0, 1, 2, 4, 6, 8, 10, 18, 34, 42, 50, 58, 65, 74, 97, 128, 255)]
+                        + [b"\xff" * 9 + b"\1", b"\xff" * 11, b"\xff\xff\xff\xff\x0f", b"\x80\x80\1"])  # fmt: skip
+HOSTILE = {
+    "AVRO": (Reader, AVRO, st.binary(max_size=30) | st.lists(PARTS, max_size=14).map(b"".join)),
+    "PROTOBUF": (protobuf_reading.Reader, PROTO, st.lists(PARTS, max_size=14).map(lambda one: b"\0" + b"".join(one))),
+    "JSON": (json_reading.Reader, JSON, st.binary(max_size=9) | st.dictionaries(
+        st.sampled_from("abcdefg"), VALUES).map(lambda value: json.dumps(value).encode())),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", HOSTILE)
+def test_any_bytes_are_a_value_or_null_with_a_reason(
+    registry: SmallRegistry, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No error of a library but those that are taken for a bad record."""
+    kind, text, payloads = HOSTILE[form]
+    monkeypatch.setattr(avro_program, "KERNEL", fallback())
+    text = base64.b64encode(protoc.compiled(text)).decode() if form == "PROTOBUF" else text
+    head = b"\0" + registry.add("orders-value", text, form).to_bytes(4, "big")
+    of = replace(reading(registry, null_if_bad=True), reader=partial(kind, Written(text)))
+
+    @given(st.lists(payloads, min_size=1, max_size=20))
+    def check(records: list[bytes]) -> None:
+        for found in decoded(of, batch([head + one for one in records])).to_pylist():
+            assert (found["value"] is None) is (found["reason"] is not None)
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("form", "payload", "reason"),
+    [
+        ("AVRO", b"", "it ends too early"), ("AVRO", b"\x80", "IndexError"), ("AVRO", b"\0\2\2\xff", "not UTF-8"),
+        ("AVRO", b"\0\6", "IndexError"), ("AVRO", b"\xff" * 10 + b"\1" + bytes(16), "more than 64 bits"),
+        ("JSON", b"{", "it is not JSON, at character 1"), ("JSON", b"[" * 10**5, "nested too deep"),
+        ("JSON", b"\xff", "not UTF-8"), ("JSON", b"9" * 10**4, "not of the schema that it was written with"),
+        ("PROTOBUF", b"\0\x0a", "not of the schema that it was written with (DecodeError)"),
+    ],
+)  # fmt: skip
+def test_what_libraries_raise_for_hostile_bytes_is_a_reason(
+    registry: SmallRegistry, form: str, payload: bytes, reason: str
+) -> None:
+    kind, text, _ = HOSTILE[form]
+    text = base64.b64encode(protoc.compiled(text)).decode() if form == "PROTOBUF" else text
+    head = b"\0" + registry.add("orders-value", text, form).to_bytes(4, "big")
+    of = replace(reading(registry, null_if_bad=True), reader=partial(kind, Written(text)))
+    ((value, found),) = (tuple(one.values()) for one in decoded(of, batch([head + payload])).to_pylist())
+    assert value is None and reason in found
+
+
+def test_a_registry_that_knows_no_guids_has_no_schema_of_one(registry: SmallRegistry) -> None:
+    """As Apicurio 2. A wrong url is still an error."""
+    registry.has_guids = False
+    of = reading(registry, null_if_bad=True)
+    record = b"\x01" + uuid.UUID(int=7).bytes + b"\2"
+    ((value, reason),) = (tuple(one.values()) for one in decoded(of, batch([record])).to_pylist())
+    assert value is None and "has no schema with GUID 00000000-0000-0000-0000-000000000007" in reason
+    elsewhere = replace(of, key="elsewhere", conf={**of.conf, "url": f"{registry.url}/elsewhere"})
+    with pytest.raises(RegistryRefused, match="points to a schema registry"):
+        decoded(elsewhere, batch([record]))
 
 
 def test_records_are_decoded_in_chunks_and_a_larger_one_alone(

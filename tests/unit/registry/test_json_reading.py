@@ -117,6 +117,17 @@ def test_a_value_of_another_type_is_refused_with_its_place(schema: Any, text: st
         read(schema, text)
 
 
+def test_a_whole_that_does_not_fit_is_named() -> None:
+    for schema, text, said in (
+        ({"type": "object", "properties": {"p": {}}}, "[]", "the whole: it is no object"),
+        ({"type": "integer"}, '"a"', "the whole: the value does not fit the type"),
+        ({"type": "integer"}, "null", "the whole: it is null, where the reader's schema has no null"),
+    ):
+        with pytest.raises(BadRecord) as bad:
+            decoded(reader(schema), text)
+        assert str(bad.value) == said
+
+
 def test_hostile_texts_are_errors_in_little_time() -> None:
     of = reader({"type": "object", "properties": {"p": {}}})
     for text, error in (
