@@ -59,7 +59,7 @@ class SmallRegistry:
             found = re.fullmatch(pattern, path)
             if method == its_method and found:
                 return call(*map(unquote, found.groups()))
-        return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
+        return 404, {"error_code": 404 if self.has_guids else 0, "message": "HTTP 404 Not Found"}
 
     def _register(self, subject: str, body: Any) -> Answer:
         for each in body.get("references", ()):
