@@ -68,11 +68,11 @@ def parts_at(record_epoch: int, record_start: int, *, epoch: int, end: int) -> i
     """Return up to where another log has the same records as one whose last records are of `record_epoch`, from
     `record_start` on. -1: nobody knows.
 
-    `epoch`, `end`: the answer to OffsetForLeaderEpoch, asked for `record_epoch`. It names an earlier epoch if the other
-    log has no record of the asked one. Then it parts where these begin, or before. Java's consumer only looks at `end`
-    (SubscriptionState.maybeCompleteValidation).
+    `epoch`, `end`: the answer to OffsetForLeaderEpoch, asked for `record_epoch`. If the other log has no record of the
+    asked one, it names an earlier epoch, or no epoch and no end (both -1). Then the logs part where these records
+    begin, or before. Java's consumer only looks at `end` (SubscriptionState.maybeCompleteValidation).
     """
-    return min(end, record_start) if NO_EPOCH < epoch < record_epoch else end
+    return min(end, record_start) if epoch < record_epoch else end
 
 
 def after_out_of_range(position: int, earliest: int, latest: int) -> LossCause | None:

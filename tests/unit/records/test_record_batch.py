@@ -256,6 +256,15 @@ def test_an_outline_shows_the_gap_before_the_last_batch() -> None:
     assert not longer.ascends
 
 
+def test_an_outline_ends_with_the_last_whole_batch_that_is_wanted() -> None:
+    records = b"".join(bytes(plain(b"v", base_offset=offset)) for offset in range(3))
+    for bytes_there, end, following, is_cut_off in ((len(records), 2, 2, False), (len(records) - 1, 9, 2, True)):
+        found = outline(memoryview(records)[:bytes_there], 0, end)
+        assert found is not None
+        assert (found.following, found.ascends, found.is_followed) == (following, True, True)
+        assert (found.cut_off is not None) == is_cut_off
+
+
 # Around every length there is: 2^6 is the first number of two bytes, -2^6 the last of one.
 INT64 = st.integers(-(2**63), 2**63 - 1) | st.builds(
     lambda bits, sign, off: sign * 2**bits + off, st.integers(0, 62), st.sampled_from([1, -1]), st.integers(-1, 1)

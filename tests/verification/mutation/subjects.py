@@ -65,7 +65,7 @@ SUBJECTS: tuple[Subject, ...] = (
     _consumer("fetch_policy", "fetch_policy", "fetcher"),
     _consumer("fetch_range", "fetcher"),
     _stream("continuity", "continuity", "marks"),
-    _stream("positions", "continuity"),
+    _stream("positions", "plan", "continuity"),
     _stream("stream_logs", "marks"),
     _stream("stream_plan", "divide"),
     Subject("kafka_sink/records/record_batch.py", ("tests/unit/records/test_record_batch.py",)),

@@ -398,7 +398,7 @@ def test_every_state_takes_the_events_of_the_table_and_no_other(state: State, ev
         assert (manager.transaction is not None) == (state is State.OPEN)
 
 
-Places = list[tuple[int, int, int]]
+Places = list[tuple[int, int | None, int]]
 
 
 @pytest.mark.parametrize(("places", "gone"), [
@@ -408,6 +408,8 @@ Places = list[tuple[int, int, int]]
     # The later one first.
     ([(2, 9, 3), (0, 7, 2), (5, 12, 1)], None), ([(2, 9, 3), (0, 8, 2)], (8, 9)),
     ([(2**31 - 2, 50, 2), (0, 52, 1)], None), ([(2**31 - 2, 50, 2), (0, 50, 1)], (50, 51)),
+    # A leader that has a batch already may not tell where.
+    ([(0, None, 2), (2, 9, 3), (5, None, 1)], None), ([(0, 7, 2), (2, None, 3), (5, 8, 1)], (8, 8)),
 ])  # fmt: skip
 def test_offsets_ascend_with_sequences_or_acknowledged_rows_are_gone(
     places: Places, gone: tuple[int, int] | None
