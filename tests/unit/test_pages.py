@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -157,6 +158,38 @@ def leads_somewhere(page: Path, link: str) -> bool:
 
 def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+PICTURES = sorted((ROOT / "docs" / "pictures").iterdir())
+
+
+@each("picture", PICTURES)
+def test_a_picture_is_text_for_both_themes_and_a_phone_and_a_page_shows_it(picture: Path) -> None:
+    root = ElementTree.parse(picture).getroot()
+    texts = [text for text in root.iter(f"{SVG}text") if text.text]
+    width = float(root.get("viewBox", "").split()[2])
+    style = "".join(element.text or "" for element in root.iter(f"{SVG}style"))
+    sizes = [int(size) for size in re.findall(r"(\d+)px", style)]
+    # A phone shows 360 pixels.
+    assert len(texts) > 10 and min(sizes) * 360 / width >= 12
+    assert "prefers-color-scheme: dark" in style
+    # A letter of a browser's own font takes about half of its size.
+    ends = {
+        text.text: float(text.get("x", "")) + len(text.text or "") * (7.1 if text.get("class") == "title" else 6.4)
+        for text in texts
+    }
+    assert max(ends.values()) < width, max(ends, key=ends.__getitem__)
+    shown = [alt for page in (*pages(), "DESIGN.md") for alt in alts_of(page, picture)]
+    assert shown and all(len(alt.split()) > 30 for alt in shown)
+
+
+def alts_of(page: str, picture: Path) -> list[str]:
+    labels = {label: link for label, link in defined(page).items() if (ROOT / page).parent / link == picture}
+    inline = re.findall(r"!\[([^\]]+)\]\(([^)\s]+)\)", text_of(page))
+    by_label = re.findall(r"!\[([^\]]+)\]\[([^\]]+)\]", text_of(page))
+    named = [alt for alt, link in inline if (ROOT / page).parent / link == picture]
+    return named + [alt for alt, label in by_label if label in labels]
 
 
 LLMS = text_of("docs/llms.txt")
