@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 import broker_admin
 import kafka_sink
+from effort import variants
 from kafka_sink.broker import LocalKafka
 from kafka_sink.doctor.interpreter import is_compiled, own_archives
 
@@ -68,7 +69,7 @@ def line(commands: dict[str, list[str]], name: str, topic: str = "commands") -> 
     return [sys.executable, "-m", "kafka_sink", *(topic if word == "{topic}" else word for word in commands[name])]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", variants("read", *(name for name in NAMES if name != "read")))
 def test_a_reader_that_has_read_enough(commands: dict[str, list[str]], name: str) -> None:
     with subprocess.Popen(line(commands, name), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -102,7 +103,7 @@ def test_json_is_all_that_is_on_stdout(commands: dict[str, list[str]], name: str
     assert document[field] == value
 
 
-@pytest.mark.parametrize("name", ["check", "list", "describe"])
+@pytest.mark.parametrize("name", variants("check", "list", "describe"))
 def test_tables_fit_a_terminal_of_80_columns(commands: dict[str, list[str]], name: str) -> None:
     said = in_a_terminal(line(commands, name))
     heads = next(at for at, each in enumerate(said) if each.startswith(("VERDICT", "TRANSACTION")))

@@ -273,6 +273,7 @@ def test_fewer_tasks_are_fewer_producers(here: Here) -> None:
 # --- guarantees -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_exactly_once(here: Here) -> None:
     name, other, frame = here.topic(2), here.topic(2), arriving(here.spark, here.folder / "incoming")
     replaced = {"localhost:9092": here.servers, "payments": name, "/data/checkpoints": str(here.folder)}
@@ -338,6 +339,7 @@ def test_a_stream_in_one_line(here: Here) -> None:
     assert committed(here.kafka, name) == Counter(f'{{"tenant_id":"{row}"}}' for row in range(ROWS))
 
 
+@pytest.mark.long
 def test_update_mode_by_one_call(here: Here) -> None:
     name, frame = (
         here.topic(2),
@@ -435,6 +437,7 @@ def test_a_typed_export(here: Here, orders: str) -> None:
 # --- coming from elsewhere --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_coming_from_sparks_own_sink(here: Here) -> None:
     name, frame = here.topic(1), arriving(here.spark, here.folder / "incoming")
     replaced = {"localhost:9092": here.servers, '"orders"': f'"{name}"', "/data/checkpoints": str(here.folder)}
@@ -443,6 +446,7 @@ def test_coming_from_sparks_own_sink(here: Here) -> None:
     assert committed(here.kafka, name) == ALL_ONCE
 
 
+@pytest.mark.long
 def test_coming_from_confluent_kafka(here: Here) -> None:
     before, after = here.topic(1), here.topic(1)
     frame = arriving(here.spark, here.folder / "incoming").selectExpr("value", "value AS key")
@@ -486,6 +490,7 @@ def shown(section: str, address: str, instead: str) -> list[str]:
     return [" ".join(piece.split()).replace(address, instead) for piece in output.split("...")]
 
 
+@pytest.mark.long
 def test_rows_that_cannot_be_written(here: Here) -> None:
     name, bad = here.topic(2), here.topic(1)
     frame = here.spark.range(0, ROWS, 1, 2).selectExpr(
@@ -497,6 +502,7 @@ def test_rows_that_cannot_be_written(here: Here) -> None:
     assert committed(here.kafka, bad) == Counter(["7"])
 
 
+@pytest.mark.long
 def test_receipts(here: Here) -> None:
     name, frame = here.topic(2), arriving(here.spark, here.folder / "incoming")
     receipts = {"/data/receipts": f"{here.folder}/receipts"}

@@ -25,6 +25,7 @@ from applications import told_by
 from broker_admin import producer, read_values, send
 from certificates import FORMS, PASSWORD, Authority, Identity, keystore, truststore
 from code_blocks import run_python
+from effort import variants
 from http_endpoints import Idp, body, token_endpoint, token_for
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import check
@@ -288,7 +289,7 @@ def java_stores(secure: SecureKafka, form: str, folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", variants(*FORMS))
 def test_java_stores_as_jvm_clients_have_them(
     spark: SparkSession, secure: SecureKafka, topic: str, tmp_path: Path, form: str
 ) -> None:

@@ -78,7 +78,7 @@ def stored(double: ServiceDouble) -> Counter[tuple[bytes | None, bytes | None]]:
     ("service", "more", "codec"),
     [
         (EVENT_HUBS_STANDARD, {}, NONE),
-        (EVENT_HUBS_PREMIUM, {"kafka_compression_type": "gzip"}, GZIP),
+        pytest.param(EVENT_HUBS_PREMIUM, {"kafka_compression_type": "gzip"}, GZIP, marks=pytest.mark.long),
         (REDPANDA, {}, ZSTD),
         (WARPSTREAM, {}, ZSTD),
     ],
@@ -157,8 +157,8 @@ def test_a_missing_topic_is_created(spark: SparkSession, service: Service) -> No
     ("service", "missing"),
     [
         (EVENT_HUBS_STANDARD, "AddPartitionsToTxn"),
-        (EVENT_HUBS_PREMIUM, "ListTransactions"),
-        (WARPSTREAM, "DescribeProducers"),
+        pytest.param(EVENT_HUBS_PREMIUM, "ListTransactions", marks=pytest.mark.long),
+        pytest.param(WARPSTREAM, "DescribeProducers", marks=pytest.mark.long),
     ],
     ids=lambda value: value.name if isinstance(value, Service) else None,
 )

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from broker_admin import add_partitions
 from broker_admin import producer as their_producer
+from effort import variants
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import PartitionOutOfRange
 from kafka_sink.kafka.write import Write
@@ -61,7 +62,7 @@ def test_a_batch_of_every_column_arrives_as_it_was(here: Here) -> None:
     )
 
 
-@pytest.mark.parametrize("large", ["false", "true"])
+@pytest.mark.parametrize("large", variants("true", "false"))
 def test_every_type_of_spark_that_a_record_can_take(here: Here, large: str) -> None:
     """... with Arrow's 32-bit and 64-bit variants, which Spark has a setting for."""
     name = here.topic(5, {"retention.ms": -1})
@@ -133,26 +134,27 @@ def test_an_empty_frame_and_empty_partitions_write_nothing_and_succeed(here: Her
     assert [bytes(row.value) for row in in_topic(here.spark, here.kafka, name).collect()] == [b"3"]
 
 
-@pytest.mark.parametrize(
-    ("columns", "options", "error", "says"),
-    [
-        ("id AS value", {}, "ColumnTypeMismatch", "column 'value' is bigint; expected binary or string"),
-        ("'v' AS value; id AS partition", {}, "ColumnTypeMismatch", "cast('int')"),
-        ("'v' AS value; map('k', cast('v' AS BINARY)) AS headers", {}, "ColumnTypeMismatch", "map_entries"),
-        ("'v' AS value; current_date() AS timestamp", {}, "ColumnTypeMismatch", "cast('timestamp')"),
-        ("'v' AS value; id", {}, "UnexpectedColumn", "to_json(struct('id', ...))"),
-        ("'v' AS val", {}, "MissingColumn", "has no column 'value' (it has: val)"),
-        ("'v' AS Value", {}, "MissingColumn", "rename 'Value' to 'value'"),
-        ("'v' AS value; 'w' AS value", {}, "DuplicateColumn", "more than one column 'value'"),
-        ("'v' AS value", {"kafka.batch.sise": "1"}, "UnknownOption", "'kafka.batch.size'"),
-        ("'v' AS value", {"deliveryGuarantee": "at-most-once"}, "InvalidOption", "exactly-once"),
-        ("'v' AS value", {"kafka.value.serializer": "x"}, "RefusedOption", "Cast the 'value' column"),
-        ("'v' AS value", {"kafka.acks": "2"}, "InvalidOption", "'all'"),
-    ],
-)
+ERRORS = [
+    ("id AS value", {}, "ColumnTypeMismatch", "column 'value' is bigint; expected binary or string"),
+    ("'v' AS value", {"kafka.batch.sise": "1"}, "UnknownOption", "'kafka.batch.size'"),
+    ("'v' AS value; id AS partition", {}, "ColumnTypeMismatch", "cast('int')"),
+    ("'v' AS value; map('k', cast('v' AS BINARY)) AS headers", {}, "ColumnTypeMismatch", "map_entries"),
+    ("'v' AS value; current_date() AS timestamp", {}, "ColumnTypeMismatch", "cast('timestamp')"),
+    ("'v' AS value; id", {}, "UnexpectedColumn", "to_json(struct('id', ...))"),
+    ("'v' AS val", {}, "MissingColumn", "has no column 'value' (it has: val)"),
+    ("'v' AS Value", {}, "MissingColumn", "rename 'Value' to 'value'"),
+    ("'v' AS value; 'w' AS value", {}, "DuplicateColumn", "more than one column 'value'"),
+    ("'v' AS value", {"deliveryGuarantee": "at-most-once"}, "InvalidOption", "exactly-once"),
+    ("'v' AS value", {"kafka.value.serializer": "x"}, "RefusedOption", "Cast the 'value' column"),
+    ("'v' AS value", {"kafka.acks": "2"}, "InvalidOption", "'all'"),
+]
+
+
+@pytest.mark.parametrize("case", [ERRORS[0], *variants(*ERRORS[1:])], ids=str)
 def test_a_wrong_option_or_column_is_named_with_the_fix_before_any_task(
-    spark: SparkSession, columns: str, options: dict[str, str], error: str, says: str
+    spark: SparkSession, case: tuple[str, dict[str, str], str, str]
 ) -> None:
+    columns, options, error, says = case
     # Nothing listens there: the error comes although no broker is asked.
     writer = pykafka(spark.range(1).selectExpr(*columns.split("; ")).write.mode("append"), "localhost:1", "t")
     with pytest.raises(PySparkException) as failure:
