@@ -40,6 +40,7 @@ from kerberized_kafka import (
 from read_back import read_topic
 from scripted_peers import peer
 from secure_kafka import CA
+from spark_writes import count_in
 from standalone_spark import SPARK_HOME, bare_environment, standalone_spark
 from waiting import wait_until
 
@@ -83,10 +84,6 @@ def append(producer: Producer, topic: str) -> None:
     write.finish()
 
 
-def count_in(kerberized: KerberizedKafka, topic: str) -> int:
-    return sum(1 for _ in read_topic(kerberized.kafka.bootstrap_servers, topic, DEADLINE_S))
-
-
 @pytest.mark.parametrize("listener", ["KRB", "KRBTLS"])
 def test_a_keytab_and_a_ticket_cache_let_in(
     kerberized: KerberizedKafka, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listener: str
@@ -99,7 +96,7 @@ def test_a_keytab_and_a_ticket_cache_let_in(
     write(kerberized.by_cache(default, listener), topic)
     # kinit's ticket needs no JAAS text.
     write(kerberized.options(None, listener), topic)
-    assert count_in(kerberized, topic) == 300
+    assert count_in(kerberized.kafka, topic) == 300
 
 
 def test_connections_of_a_process_share_a_ticket(kerberized: KerberizedKafka, topic: str) -> None:
@@ -147,7 +144,7 @@ def test_a_keytab_goes_to_executors_with_files(kerberized: KerberizedKafka, topi
         with standalone_spark(tmp_path / "cluster") as cluster:
             shipped = ("--master", cluster.master, "--files", str(keytab), "--conf", conf)
             run_spark(driver, environ, [(topic, options)], options=shipped)
-    assert count_in(kerberized, topic) == 1_000
+    assert count_in(kerberized.kafka, topic) == 1_000
 
 
 def told(frame: MagicMock) -> dict[str, str]:
@@ -175,7 +172,7 @@ def test_the_documented_lines(
     run_python("docs/security.md", "Kerberos", 1, {'"orders"': f'"{topic}"'}, {"df": frame, **found})
     write(told(frame), topic)
     assert "useTicketCache" in told(frame)["kafka.sasl.jaas.config"]
-    assert count_in(kerberized, topic) == 200
+    assert count_in(kerberized.kafka, topic) == 200
 
 
 @pytest.mark.long
@@ -194,7 +191,7 @@ def test_sessions_and_tickets_are_renewed_while_a_producer_lives(kerberized: Ker
             written += 100
         assert realm.tickets_issued("brief") > first
     producer.close()
-    assert count_in(kerberized, topic) == 100 + written
+    assert count_in(kerberized.kafka, topic) == 100 + written
 
 
 @pytest.mark.long

@@ -23,7 +23,7 @@ from kafka_sink.broker import DEFAULT_KAFKA_VERSION
 from kafka_sink.errors import GroupNotReadable, TopicAuthorizationFailed
 from read_back import read_topic
 from secure_kafka import Acl, SecureKafka
-from spark_writes import ARROW_BATCH_ROWS, end_offset, finish, held
+from spark_writes import ARROW_BATCH_ROWS, count_in, end_offset, finish, held
 from waiting import wait_until
 
 DEADLINE_S = 60
@@ -73,10 +73,6 @@ def once(topic: str) -> dict[str, str]:
     }
 
 
-def count_in(secure: SecureKafka, topic: str) -> int:
-    return sum(1 for _ in read_topic(secure.kafka.bootstrap_servers, topic, DEADLINE_S))
-
-
 def values_in(secure: SecureKafka, topic: str) -> list[bytes | None]:
     return [record.value for _, _, record in read_topic(secure.kafka.bootstrap_servers, topic, DEADLINE_S)]
 
@@ -87,7 +83,7 @@ def test_at_least_once(spark: SparkSession, secure: SecureKafka, topic: str) -> 
         write(spark, secure, topic, tasks=1)
     secure.allow(*at_least_once(topic))
     write(spark, secure, topic)
-    assert count_in(secure, topic) == ROWS
+    assert count_in(secure.kafka, topic) == ROWS
 
 
 def test_exactly_once(spark: SparkSession, secure: SecureKafka, topic: str) -> None:
@@ -96,7 +92,7 @@ def test_exactly_once(spark: SparkSession, secure: SecureKafka, topic: str) -> N
         write(spark, secure, topic, **once(topic))
     secure.allow(Acl(ResourceType.TOPIC, f"{topic}-commits", AclOperation.CREATE))
     write(spark, secure, topic, **once(topic))
-    assert count_in(secure, topic) == ROWS
+    assert count_in(secure.kafka, topic) == ROWS
     # It deletes its groups where it may, and is as well without: of two slots, and of the decision, none is gone, as
     # the first that is refused is the last that is asked for.
     left = groups(secure.kafka, f"{topic}.")
@@ -104,7 +100,7 @@ def test_exactly_once(spark: SparkSession, secure: SecureKafka, topic: str) -> N
     secure.allow(Acl(ResourceType.GROUP, topic, AclOperation.DELETE, prefixed=True))
     write(spark, secure, topic, **once(topic))
     assert groups(secure.kafka, f"{topic}.") == left
-    assert count_in(secure, topic) == 2 * ROWS
+    assert count_in(secure.kafka, topic) == 2 * ROWS
 
 
 @pytest.mark.long
@@ -135,10 +131,10 @@ def test_who_may_not_know_what_a_topic_takes_finds_out_by_its_refusal(
     writer = lines.write.format("pykafka").options(**options).mode("append")
     with pytest.raises(PySparkException, match=r"RecordTooLarge: .* the partition's leader refused it"):
         writer.save()
-    before = count_in(secure, small)
+    before = count_in(secure.kafka, small)
     secure.allow(Acl(ResourceType.TOPIC, small, AclOperation.DESCRIBE_CONFIGS))
     writer.save()
-    assert count_in(secure, small) == before + ROWS - 1
+    assert count_in(secure.kafka, small) == before + ROWS - 1
 
 
 @pytest.mark.long
@@ -160,7 +156,7 @@ def test_who_may_not_know_what_a_topic_refuses_leaves_out_what_its_leader_names(
     writer = rows.write.format("pykafka").options(**options).mode("append")
     with pytest.raises(PySparkException, match=r"ProduceRejected: .* is record \d+ of the batch .*DESCRIBE_CONFIGS"):
         writer.save()
-    before = count_in(secure, timed)
+    before = count_in(secure.kafka, timed)
     writer.option("badRows", "drop").save()
     expected = [b"%d" % number for number in range(20_000) if number % 1000 != 7]
     assert values_in(secure, timed)[before:] == expected

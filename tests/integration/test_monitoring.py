@@ -24,18 +24,13 @@ from kafka_sink.monitoring.micro_batch import BadRows, MicroBatch, Read, ReadTot
 from kafka_sink.monitoring.prometheus import Prometheus
 from kafka_sink.monitoring.transactions import OpenTransactions, TransactionWatch
 from kafka_sink.spark.tally import ReadTally, Tally
-from read_back import read_topic
-from spark_writes import Here, arriving, finish, numbers, save, start
+from spark_writes import Here, arriving, count_in, finish, numbers, save, start
 from waiting import wait_until
 
 # A worker cannot import it.
 cloudpickle.register_pickle_by_value(waiting)  # type: ignore[no-untyped-call]
 
 ROWS_A_FILE = 10
-
-
-def read_count(kafka: LocalKafka, topic: str) -> int:
-    return len(list(read_topic(kafka.bootstrap_servers, topic, 30)))
 
 
 def streamed(spark: SparkSession, folder: Path, files: int) -> DataFrame:
@@ -58,7 +53,7 @@ def test_a_bar_counts_the_rows_of_an_export(here: Here, capsys: pytest.CaptureFi
     names = run_python("docs/operations.md", "Watching a write", 0, replaced, given)
     assert "100%" in capsys.readouterr().err
     counted = sum(receipt.record_count for receipt in names["bar"].value.values())
-    assert counted == read_count(here.kafka, name) == 1_000
+    assert counted == count_in(here.kafka, name) == 1_000
 
 
 def test_a_listener_tells_each_micro_batch_once(here: Here) -> None:
@@ -85,7 +80,7 @@ def test_a_listener_tells_each_micro_batch_once(here: Here) -> None:
     assert [(one.query, one.batch_id, one.input_row_count) for one in told] == [("evens", n, 20) for n in range(3)]
     assert [one.topics[name].row_count for one in told] == [10, 10, 10]
     assert [one.topics for one in by_receipts] == [one.topics for one in told]
-    assert sum(one.total.row_count for one in told) == read_count(here.kafka, name)
+    assert sum(one.total.row_count for one in told) == count_in(here.kafka, name)
     assert all(0 < one.write_ms <= one.duration_ms for one in told)
     assert len(lines.getvalue().splitlines()) == 3
     assert f'pykafka_rows_total{{query="evens",topic="{name}"}} 30.0' in textfile.read_text()
@@ -226,7 +221,7 @@ def test_a_micro_batch_that_reads_and_writes_counts_each_once(here: Here) -> Non
         wait_until(lambda: len(told) >= 2, 30, "the listener was told")
     assert [one.read for one in told] == [Read({source: ReadTotals(500, byte_count)})] * 2
     assert [one.topics[sink].row_count for one in told] == [500, 500]
-    assert read_count(here.kafka, sink) == 1_000
+    assert count_in(here.kafka, sink) == 1_000
 
 
 @pytest.mark.long
@@ -270,7 +265,7 @@ def test_a_stream_from_topic_to_topic_counts_both_sides_once_and_what_it_lost(he
     assert [one.read.total.left_out_count for one in told] == [0, 0, 0, 30, 0]
     assert [one.broken_logs.get("0", 0) for one in told] == [0, 0, 0, 0, 1]
     assert all(set(one.read.topics) <= {source} and set(one.topics) <= {sink} for one in told)
-    assert read_count(here.kafka, sink) == 520
+    assert count_in(here.kafka, sink) == 520
 
 
 def held(until: Path) -> kafka_sink.Interceptor:

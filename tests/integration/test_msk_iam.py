@@ -38,8 +38,8 @@ from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.protocol.apis.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka_sink.kafka.write import Write
 from kafka_sink.options.config import sink_config
-from read_back import read_topic
 from scripted_peers import peer
+from spark_writes import count_in
 
 LISTENER = "IAM"
 _HANDSHAKE, _AUTHENTICATE = (each.api.key for each in (SaslHandshakeRequest("any"), SaslAuthenticateRequest(b"")))
@@ -236,7 +236,6 @@ def _frame(stream: BinaryIO) -> bytes:
     return stream.read(struct.unpack(">i", size)[0]) if size else b""
 
 
-DEADLINE_S = 60
 GUARANTEES = ("at-least-once", "exactly-once")
 SECRET, SESSION = "canary-7c41/+=", "canary-session/+=" * 20
 USER = {"AWS_ACCESS_KEY_ID": "AKALICE", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "eu-west-1"}
@@ -289,10 +288,6 @@ def write(options: dict[str, str], topic: str, count: int = 100) -> tuple[Partit
         return tuple(write.finish())
 
 
-def count_in(msk: MskStandIn, topic: str) -> int:
-    return sum(1 for _ in read_topic(msk.kafka.bootstrap_servers, topic, DEADLINE_S))
-
-
 def failure_of(options: dict[str, str]) -> KafkaSinkError:
     with pytest.raises(KafkaSinkError) as failure:
         write(options, "any")
@@ -304,7 +299,7 @@ def failure_of(options: dict[str, str]) -> KafkaSinkError:
 def test_the_keys_of_the_environment(msk: MskStandIn, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch)
     (receipt,) = write(msk.options(), topic)
-    assert receipt.record_count == 100 == count_in(msk, topic)
+    assert receipt.record_count == 100 == count_in(msk.kafka, topic)
     assert set(msk.principals) == {"alice"}
     assert len(set(msk.verifier.seen)) == 1, "one token for all connections of the process"
 
@@ -339,7 +334,7 @@ def test_the_documented_way_through_spark(msk: MskStandIn, topic: str, tmp_path:
     given = {**USER, "PYSPARK_SUBMIT_ARGS": f"--master local[2] {logged} pyspark-shell"}
     status, said = run_application("writes_app.py", writes, tmp_path, folder=tmp_path, **given)
     assert status == 0, said
-    assert count_in(msk, topic) == 4_000
+    assert count_in(msk.kafka, topic) == 4_000
     assert set(msk.principals) == {"alice"}
     texts = [SECRET, *msk.verifier.seen]
     left = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]

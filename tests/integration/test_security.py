@@ -67,6 +67,7 @@ from secure_kafka import (
     secure_kafka,
 )
 from segment_files import down
+from spark_writes import count_in
 from waiting import wait_until
 
 # Half of the time that a write waits for a cluster that it does not reach.
@@ -100,10 +101,6 @@ def write(options: dict[str, str], topic: str, count: int = 100) -> tuple[Partit
     return receipts
 
 
-def count_in(secure: SecureKafka, topic: str) -> int:
-    return sum(1 for _ in read_topic(secure.kafka.bootstrap_servers, topic, DEADLINE_S))
-
-
 def failure_of(options: dict[str, str], topic: str = "any") -> KafkaSinkError:
     """What the write ends with, in time and without showing a password."""
     started = time.monotonic()
@@ -132,7 +129,7 @@ def test_tls(secure: SecureKafka, topic: str, tmp_path: Path) -> None:
     for options in (secure.tls(), secure.tls(ssl_enabled_protocols="TLSv1.2"), by_file):
         (receipt,) = write(options, topic)
         assert receipt.record_count == 100
-    assert count_in(secure, topic) == 300
+    assert count_in(secure.kafka, topic) == 300
 
 
 @pytest.mark.long
@@ -199,7 +196,7 @@ def test_a_stream_goes_on_when_the_brokers_certificate_changes(spark: SparkSessi
 def let_in(spark: SparkSession, secure: SecureKafka, topic: str) -> Iterator[dict[str, object]]:
     """What the lines of a page take for granted: a DataFrame of one row, which is in the topic then."""
     yield {"df": spark.sql("SELECT 'let in' AS value")}
-    assert count_in(secure, topic) == 1
+    assert count_in(secure.kafka, topic) == 1
 
 
 Replaced = Callable[[str, Mapping[str, str]], dict[str, str]]
@@ -302,7 +299,7 @@ def test_java_stores_as_jvm_clients_have_them(
     df.write.format("pykafka").mode("append").options(**options, **once).option("topic", topic).save()
     with closing(Cluster(sink_config(options).producer)) as cluster:
         assert cluster.topics([topic])[topic].partition_count == 1
-    assert count_in(secure, topic) == 200
+    assert count_in(secure.kafka, topic) == 200
 
 
 def test_the_documented_way_in_with_java_stores(
@@ -328,7 +325,7 @@ def test_each_mechanism_over_tls_by_options_and_without_tls(secure: SecureKafka,
     del options["kafka.sasl.jaas.config"], bare["kafka.ssl.truststore.certificates"]
     write(options | {"kafka.sasl.username": "alice", "kafka.sasl.password": PASSWORDS["alice"]}, topic)
     write(bare | {"allowPlaintextCredentials": "true"}, topic)
-    assert count_in(secure, topic) == 300
+    assert count_in(secure.kafka, topic) == 300
 
 
 @pytest.mark.long
@@ -349,7 +346,7 @@ def write_for(seconds: float, options: dict[str, str], secure: SecureKafka, topi
             appended += 10
         (receipt,) = write.finish()
         connections = producer._network.connects
-    assert receipt.record_count == appended == count_in(secure, topic)
+    assert receipt.record_count == appended == count_in(secure.kafka, topic)
     assert connections == 1
 
 

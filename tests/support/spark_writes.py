@@ -147,6 +147,11 @@ def numbers_in(kafka: LocalKafka, topic: str) -> list[int]:
     return [int(record.value or b"") for _, _, record in read_topic(kafka.bootstrap_servers, topic, DEADLINE_S)]
 
 
+def count_in(kafka: LocalKafka, topic: str) -> int:
+    """Return how many committed records the topic has."""
+    return sum(1 for _ in read_topic(kafka.bootstrap_servers, topic, DEADLINE_S))
+
+
 @dataclass(frozen=True, slots=True)
 class Here:
     """`topic(partitions=1, config=None)` makes a topic that nobody has used. Writes and streams are those of
