@@ -42,7 +42,6 @@ from model.settings import (
     ClusterSettings,
     Generation,
     TopicSettings,
-    TransactionSettings,
 )
 from model.wire import NotARequest, Request, build, decode_request, encode_response, kio_module
 from waiting import wait_until
@@ -512,6 +511,6 @@ def _cluster(service: Service, port: int, started_ms: int) -> Cluster:
     settings = ClusterSettings(
         cluster_id=service.cluster_id, addresses={NODE_ID: (HOST, port)}, started_ms=started_ms, generation=generation,
         topic_defaults=TopicSettings(max_message_bytes=service.max_message_bytes),
-        transactions=TransactionSettings(transaction_max_timeout_ms=service.transaction_max_timeout_ms),
+        transaction_max_timeout_ms=service.transaction_max_timeout_ms,
     )  # fmt: skip
     return Cluster(node_ids=[NODE_ID], rng=random.Random(1), settings=settings)

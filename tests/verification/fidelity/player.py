@@ -21,7 +21,7 @@ from kafka_sink.broker import LocalKafka
 from model import clients
 from model import settings as api
 from model.cluster import Cluster
-from model.settings import ClusterSettings, Generation, TransactionSettings
+from model.settings import ClusterSettings, Generation
 from model.wire import build, kio_module
 
 DEADLINE_S = 20
@@ -104,10 +104,7 @@ def real_client(ask: Ask, produce_version: int) -> clients.TransactionClient:
 
 
 def model_client(kind: Kind) -> tuple[clients.TransactionClient, clients.ByteClient]:
-    settings = ClusterSettings(
-        generation=kind.generation,
-        transactions=TransactionSettings(transaction_abort_timed_out_cleanup_interval_ms=SWEEP_MS),
-    )
+    settings = ClusterSettings(generation=kind.generation, transaction_abort_timed_out_cleanup_interval_ms=SWEEP_MS)
     client = clients.ByteClient(Cluster(node_ids=(0,), rng=random.Random(1), settings=settings))
     client.run(1_000)
     transactions = clients.transaction_client(client, kind.produce_version)

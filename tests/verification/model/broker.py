@@ -242,7 +242,9 @@ class Broker:
         if self._connections.get(connection.connection_id) is not connection:
             return
         throttle_time_ms = self._throttle_times_ms.popleft() if self._throttle_times_ms else 0
-        throttle_time_ms = max(throttle_time_ms, self._by_quota_ms(connection, request))
+        if request.api_key == PRODUCE and self._quota is not None:
+            by_quota_ms = self._quota.throttle_time_ms(connection.request_bytes, self._timeline.now_ms)
+            throttle_time_ms = max(throttle_time_ms, by_quota_ms)
         if throttle_time_ms and request.api_key == FETCH:
             fields = dict(_FETCHED_NOTHING)
         throttle_time = timedelta(milliseconds=throttle_time_ms)
@@ -251,18 +253,10 @@ class Broker:
         if not connection.is_gone:
             frame = encode_response(request, message)
             self._outgoing.append(Outgoing(self.node_id, connection.connection_id, frame))
-        self._throttle(connection, throttle_time_ms)
-        self._handle_next(connection)
-
-    def _by_quota_ms(self, connection: Connection, request: Request) -> int:
-        if request.api_key != PRODUCE or self._quota is None:
-            return 0
-        return self._quota.throttle_time_ms(connection.request_bytes, self._timeline.now_ms)
-
-    def _throttle(self, connection: Connection, throttle_time_ms: int) -> None:
         if throttle_time_ms:
             connection.is_throttled = True
-            self._timeline.after(throttle_time_ms, lambda: self._unthrottle(connection))
+            self._timeline.after(throttle_time_ms, self._unthrottle, connection)
+        self._handle_next(connection)
 
     def leave_unanswered(self, connection: Connection, is_failed: bool) -> None:
         """A client can then learn of a failure only by the end of its connection."""

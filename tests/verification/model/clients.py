@@ -9,7 +9,7 @@ and offsets of each request and decides about retries, so a client can also act 
 import io
 import random
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from model.read_apis import NO_EPOCH, FoundOffset
 from model.read_journal import Isolation
 from model.record_batches import RecordBatch, decode_records
 from model.settings import ClusterSettings
-from model.wire import build, request_of, response_type
+from model.wire import build, by_topic, request_of, response_type
 
 
 def record_batch(
@@ -38,6 +38,18 @@ def record_batch(
     for offset, value in enumerate(values):
         builder.append(offset, timestamp=timestamp_ms, key=None, value=value, headers=[])
     return bytes(builder.build())
+
+
+def produce_request(
+    version: int, batches: Mapping[tuple[str, int], bytes], topic_ids: Mapping[str, uuid.UUID | None], *, acks: int,
+    transactional_id: str | None = None, timeout_ms: int = 10_000,
+) -> Any:  # fmt: skip
+    told = ((topic, {"index": partition, "records": records}) for (topic, partition), records in batches.items())
+    topics = by_topic(told, listed="partition_data")
+    return request_of(
+        api.PRODUCE, version, transactional_id=transactional_id, acks=acks, timeout=timedelta(milliseconds=timeout_ms),
+        topic_data=[{**each, "topic_id": topic_ids.get(each["name"])} for each in topics],
+    )  # fmt: skip
 
 
 def encode_request(api_key: int, version: int, correlation_id: int, message: Any) -> bytes:
@@ -140,16 +152,8 @@ class ByteClient:
         topic_id: uuid.UUID | None = None,
     ) -> int:  # fmt: skip
         """`topic_id` instead of the id that the topic has now."""
-        topics: dict[str, list[Any]] = {}
-        for (topic, partition), records in batches.items():
-            topics.setdefault(topic, []).append({"index": partition, "records": records})
-        message = request_of(
-            api.PRODUCE, self.produce_version, transactional_id=None, acks=acks,
-            timeout=timedelta(milliseconds=timeout_ms), topic_data=tuple(
-                {"name": name, "topic_id": topic_id or self.cluster.topic_id(name), "partition_data": partitions}
-                for name, partitions in topics.items()
-            ),
-        )  # fmt: skip
+        topic_ids = {topic: topic_id or self.cluster.topic_id(topic) for topic, _ in batches}
+        message = produce_request(self.produce_version, batches, topic_ids, acks=acks, timeout_ms=timeout_ms)
         return self.send(node_id, api.PRODUCE, self.produce_version, message)
 
     def produced(self, correlation_id: int) -> dict[int, Answer] | None:
@@ -175,14 +179,12 @@ class ByteClient:
         return values_of(replica.log.batches) if replica is not None else []
 
     def metadata(self, node_id: int, topics: Sequence[str] | None, version: int = 12) -> Any:
-        return self.answers[self.send(node_id, api.METADATA, version, self.metadata_request(topics, version))]
-
-    def metadata_request(self, topics: Sequence[str] | None, version: int) -> Any:
         asked = None if topics is None else tuple({"topic_id": None, "name": name} for name in topics)
-        return request_of(
+        message = request_of(
             api.METADATA, version, topics=asked, include_topic_authorized_operations=False,
             include_cluster_authorized_operations=False,
         )  # fmt: skip
+        return self.answers[self.send(node_id, api.METADATA, version, message)]
 
 
 def client_of(nodes: int = 3, seed: int = 1, **settings: Any) -> ByteClient:
@@ -292,12 +294,10 @@ class TransactionClient:
     ) -> Produced:  # fmt: skip
         """Produce of any bytes. `topic_id`: from version 13 on, instead of the name."""
         version = version if version is not None else self.produce_version
-        data = {"index": partition, "records": records}
-        answer = self.ask(
-            self.leader_of(topic, partition), api.PRODUCE, version, transactional_id=transactional_id, acks=acks,
-            timeout=timedelta(seconds=10),
-            topic_data=({"name": topic, "topic_id": topic_id, "partition_data": (data,)},),
-        )  # fmt: skip
+        message = produce_request(
+            version, {(topic, partition): records}, {topic: topic_id}, acks=acks, transactional_id=transactional_id
+        )
+        answer = self.call(self.leader_of(topic, partition), api.PRODUCE, version, message)
         produced = answer.responses[0].partition_responses[0]
         return Produced(
             int(produced.error_code), int(produced.base_offset), int(getattr(produced, "log_start_offset", -1))

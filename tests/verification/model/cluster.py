@@ -23,7 +23,6 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from typing import Any
 
-from model import read_journal
 from model.broker import Broker, Operation, Outgoing
 from model.controller import NO_LEADER, Controller, PartitionState, TopicIdPartition
 from model.coordinator_apis import CoordinatorApis
@@ -56,9 +55,9 @@ class Cluster:
         self.brokers: dict[int, Broker] = {}
         self.replicas: dict[int, ReplicaManager] = {}
         self._replication = Replication(self._timeline, rng, settings.replica_fetch_ms, self.replicas)
-        inter_broker = InterBroker(self._timeline, rng, settings.transactions.inter_broker_ms)
+        inter_broker = InterBroker(self._timeline, rng)
         coordinators: dict[int, TransactionCoordinator] = {}
-        create_topic = functools.partial(create_internal_topic, self.controller, settings, len(self.node_ids))
+        create_topic = functools.partial(create_internal_topic, self.controller, len(self.node_ids))
         for node_id in node_ids:
             replicas = self.replicas[node_id] = ReplicaManager(
                 node_id, settings, self._timeline, self.controller, self._replication, self._journal
@@ -70,14 +69,12 @@ class Cluster:
                 replicas, self.replicas, coordinators, inter_broker, settings, self._timeline, rng,
                 broker.new_producer_id,
             )  # fmt: skip
-            groups = GroupCoordinator(replicas, transactions, settings, self._timeline, rng)
-            produce = ProduceApi(broker, replicas, transactions, settings.transactions, self._timeline)
-            broker.serve({PRODUCE: produce.produce})
+            groups = GroupCoordinator(replicas, transactions, self._timeline, rng)
+            broker.serve({PRODUCE: ProduceApi(broker, replicas, transactions, self._timeline).produce})
             broker.serve(ReadApis(broker, replicas, settings).handlers)
             broker.serve(CoordinatorApis(broker, replicas, transactions, groups, create_topic).handlers)
         self._acls_arrive_ms: dict[int, int] = {}
-        # When the last image on its way to each broker arrives: they arrive in order.
-        self._images_arrive_ms: dict[int, int] = dict.fromkeys(node_ids, 0)
+        self._images_arrive_ms: dict[int, int] = {}
         self._fenced_after_crash: dict[int, Callable[[], None]] = {}
         for replicas in self.replicas.values():
             replicas.apply(self.controller.image)
@@ -238,10 +235,7 @@ class Cluster:
     def _tell_brokers(self, change: Callable[[Broker], None]) -> None:
         """In the order of the changes."""
         for node_id, broker in self.brokers.items():
-            arrives_ms = self.now_ms + self._rng.randint(*self.settings.metadata_lag_ms)
-            arrives_ms = max(arrives_ms, self._acls_arrive_ms.get(node_id, 0))
-            self._acls_arrive_ms[node_id] = arrives_ms
-            self._timeline.after(arrives_ms - self.now_ms, functools.partial(change, broker))
+            self._in_order(self._acls_arrive_ms, node_id, functools.partial(change, broker))
 
     def _stop_fetching(self, node_id: int) -> None:
         for replicas in self.replicas.values():
@@ -270,6 +264,11 @@ class Cluster:
         key = TopicIdPartition(self.controller.image.topics[topic].topic_id, partition)
         return self.replicas[node_id].partitions.get(key)
 
+    def leading_replica(self, topic: str, partition: int) -> Partition | None:
+        """That of the leader which the controller decided last."""
+        leader = self.leader(topic, partition)
+        return self.replica(topic, partition, leader) if leader is not None else None
+
     def log_end_offset(self, topic: str, partition: int, node_id: int) -> int:
         replica = self.replica(topic, partition, node_id)
         return replica.log.end_offset if replica is not None else 0
@@ -280,14 +279,13 @@ class Cluster:
 
     def committed(self, topic: str, partition: int) -> list[RecordBatch]:
         """The batches (`data`, `base_offset`) below the high watermark of the leader; empty without a leader."""
-        leader = self.leader(topic, partition)
-        replica = self.replica(topic, partition, leader) if leader is not None else None
+        replica = self.leading_replica(topic, partition)
         return replica.log.read(0, replica.high_watermark) if replica is not None else []
 
     def read_committed(self, topic: str, partition: int) -> list[RecordBatch]:
         """Return what a read_committed reader sees; empty without a leader."""
-        high_watermark = self._high_watermark_of_leader(topic, partition)
-        return read_journal.read_committed(self.committed(topic, partition), high_watermark)
+        replica = self.leading_replica(topic, partition)
+        return replica.readable(Isolation.READ_COMMITTED) if replica is not None else []
 
     def readable_records(
         self, topic: str, partition: int, isolation: Isolation, first_offset: int = 0, end_offset: int | None = None, *,
@@ -303,15 +301,6 @@ class Cluster:
         leader = self.replicas[state.leader].partitions[key] if state is not None else None
         return readable_records(self._journal, key, leader, isolation, first_offset, end_offset)
 
-    def last_stable_offset(self, topic: str, partition: int) -> int:
-        """0 without a leader."""
-        high_watermark = self._high_watermark_of_leader(topic, partition)
-        return read_journal.last_stable_offset(self.committed(topic, partition), high_watermark)
-
-    def _high_watermark_of_leader(self, topic: str, partition: int) -> int:
-        leader = self.leader(topic, partition)
-        return self.high_watermark(topic, partition, leader) if leader is not None else 0
-
     # --- how decisions get to brokers ---------------------------------------------------------------------------------
 
     def _publish(self) -> None:
@@ -321,13 +310,16 @@ class Cluster:
 
     def _send_image(self, node_id: int) -> None:
         image = self.controller.image
-        arrives_ms = self.now_ms + self._rng.randint(*self.settings.metadata_lag_ms)
-        arrives_ms = max(arrives_ms, self._images_arrive_ms[node_id])
-        self._images_arrive_ms[node_id] = arrives_ms
 
         def arrive() -> None:
             replicas = self.replicas[node_id]
             if replicas.is_alive and image.version > replicas.image.version:
                 replicas.apply(image)
 
-        self._timeline.after(arrives_ms - self.now_ms, arrive)
+        self._in_order(self._images_arrive_ms, node_id, arrive)
+
+    def _in_order(self, last_ms: dict[int, int], node_id: int, arrive: Callable[[], None]) -> None:
+        """`last_ms`: when the last of this kind on its way to each broker arrives."""
+        arrives_ms = self.now_ms + self._rng.randint(*self.settings.metadata_lag_ms)
+        last_ms[node_id] = max(arrives_ms, last_ms.get(node_id, 0))
+        self._timeline.at(last_ms[node_id], arrive)

@@ -96,6 +96,23 @@ def crash_twice(steps: int) -> Iterator[Events]:
         yield (first, w.Crash()), (first + 1 + later, w.Crash())
 
 
+def crash_and_time_out(steps: int) -> Iterator[Events]:
+    for crash, expired, which in product(range(steps), range(2 * steps), (None, *IDS)):
+        yield (crash, w.Crash()), (expired, w.TimeOut(which))
+
+
+def stale(
+    kind: Callable[[int, int], Event], changes: Sequence[int], requests: Sequence[int]
+) -> Callable[[int], Iterator[Events]]:
+    """In the run after the driver's death, such answers lack so many changes, for so many requests."""
+
+    def places(steps: int) -> Iterator[Events]:
+        for crash, later, age, times in product(range(steps), range(steps), changes, requests):
+            yield (crash, w.Crash()), (crash + 1 + later, kind(age, times))
+
+    return places
+
+
 crashes = family(
     "a driver may die before any two effects", {"cores": 1}, {"cores": 2}, share=3, name="crashes"
 )(crash_twice)  # fmt: skip
@@ -120,10 +137,7 @@ def late_duplicates_after_a_crash(steps: int) -> Iterable[Events]:
             yield (crash, w.Crash()), (crash + 1 + later, w.Late(sent))
 
 
-@family("transactions may time out at any time")
-def timeouts(steps: int) -> Iterable[Events]:
-    for crash, expired, which in product(range(steps), range(2 * steps), (None, *IDS)):
-        yield (crash, w.Crash()), (expired, w.TimeOut(which))
+timeouts = family("transactions may time out at any time", name="timeouts")(crash_and_time_out)
 
 
 # Or other slots.
@@ -265,12 +279,10 @@ def aborted_and_written_again(steps: int) -> Iterable[Events]:
 # --- stale answers ----------------------------------------------------------------------------------------------------
 
 
-@family(
-    "stale group coordinators may answer for a moment", {}, {"shapes": (((1,), (1,), (1,)),)}, share=8
-)  # fmt: skip
-def stale_reads(steps: int) -> Iterable[Events]:
-    for crash, later, changes, reads in product(range(steps), range(steps), (1, 2, 4), (1, 2, 3, 5)):
-        yield (crash, w.Crash()), (crash + 1 + later, w.StandStill(changes, reads))
+stale_reads = family(
+    "stale group coordinators may answer for a moment", {}, {"shapes": (((1,), (1,), (1,)),)}, share=8,
+    name="stale_reads",
+)(stale(w.StandStill, (1, 2, 4), (1, 2, 3, 5)))  # fmt: skip
 
 
 @family("they may answer an attempt and the run after it", {"cores": 2})
@@ -288,23 +300,16 @@ def stale_reads_of_batches(steps: int) -> Iterable[Events]:
         yield (crash, w.TimeOut()), (crash, w.Crash()), still
 
 
-@family("they may answer of parts of a decision", PARTS, share=4)
-def stale_reads_of_parts(steps: int) -> Iterable[Events]:
-    """Reads of these groups may have different ages."""
-    for crash, later, changes, reads in product(range(steps), range(steps), (1, 3), (1, 2, 4)):
-        yield (crash, w.Crash()), (crash + 1 + later, w.StandStill(changes, reads))
-
-
-@family("stale transaction coordinators may answer for a moment", *EVERY_ROW, share=3)
-def stale_coordinators(steps: int) -> Iterable[Events]:
-    for crash, later, changes, requests in product(range(steps), range(steps), (1, 2, 3, 5), (1, 2, 3, 5)):
-        yield (crash, w.Crash()), (crash + 1 + later, w.CoordinatorsStandStill(changes, requests))
-
-
-@family("stale leaders may answer for a moment", share=3)
-def stale_leaders(steps: int) -> Iterable[Events]:
-    for crash, later, changes, requests in product(range(steps), range(steps), (1, 2, 3, 5), (1, 2, 4)):
-        yield (crash, w.Crash()), (crash + 1 + later, w.LeadersStandStill(changes, requests))
+# Reads of these groups may have different ages.
+family(
+    "they may answer of parts of a decision", PARTS, share=4, name="stale_reads_of_parts"
+)(stale(w.StandStill, (1, 3), (1, 2, 4)))  # fmt: skip
+stale_coordinators = family(
+    "stale transaction coordinators may answer for a moment", *EVERY_ROW, share=3, name="stale_coordinators"
+)(stale(w.CoordinatorsStandStill, (1, 2, 3, 5), (1, 2, 3, 5)))  # fmt: skip
+stale_leaders = family(
+    "stale leaders may answer for a moment", share=3, name="stale_leaders"
+)(stale(w.LeadersStandStill, (1, 2, 3, 5), (1, 2, 4)))  # fmt: skip
 
 
 # --- state that is gone -----------------------------------------------------------------------------------------------
@@ -439,10 +444,9 @@ family(
 )(crash_twice)  # fmt: skip
 
 
-@family("versions of batch writes may time out at any time", THREE_BATCHES)
-def batch_versions_and_timeouts(steps: int) -> Iterable[Events]:
-    for crash, expired, which in product(range(steps), range(2 * steps), (None, *IDS)):
-        yield (crash, w.Crash()), (expired, w.TimeOut(which))
+family(
+    "versions of batch writes may time out at any time", THREE_BATCHES, name="batch_versions_and_timeouts"
+)(crash_and_time_out)  # fmt: skip
 
 
 @family("no version that is visible in part is passed over", GIVEN_UP)

@@ -26,9 +26,11 @@ from model.internal_topics import CONSUMER_OFFSETS, Shard, Shards
 from model.producer_state import Verification
 from model.record_batches import Key, RecordBatch, Refused, decode_marker, decode_state, encode_state
 from model.replica_manager import ReplicaManager
-from model.settings import ClusterSettings
 from model.timeline import Timeline
 from model.transaction_coordinator import COORDINATOR_CODES, TopicPartition, TransactionalWrite, TransactionCoordinator
+
+_METADATA_MAX_BYTES = 4_096
+_COMMIT_TIMEOUT_MS = 5_000
 
 
 class OffsetKey(NamedTuple):
@@ -85,9 +87,6 @@ class CommittedOffsets:
                 if known is None or committed.record_offset > known.record_offset:
                     self._stable[key] = committed
 
-    def copy(self) -> CommittedOffsets:
-        return copy.deepcopy(self)
-
     def is_pending(self, key: OffsetKey) -> bool:
         return any(key in offsets for offsets in self._pending.values())
 
@@ -141,14 +140,12 @@ Fetched = dict[TopicPartition, tuple[ErrorCode, CommittedOffset | None]]
 
 class GroupCoordinator:
     def __init__(
-        self, replicas: ReplicaManager, transactions: TransactionCoordinator, settings: ClusterSettings,
-        timeline: Timeline, rng: random.Random,
-    ) -> None:  # fmt: skip
+        self, replicas: ReplicaManager, transactions: TransactionCoordinator, timeline: Timeline, rng: random.Random
+    ) -> None:
         self._replicas = replicas
         self._transactions = transactions
-        self._settings = settings.transactions
         self._timeline = timeline
-        self._shards = Shards(CONSUMER_OFFSETS, replicas, settings.transactions, timeline, rng, CommittedOffsets)
+        self._shards = Shards(CONSUMER_OFFSETS, replicas, timeline, rng, CommittedOffsets)
         self._topic_names: dict[uuid.UUID, str] = {}
         # When the old coordinator last looked for groups without offsets out of turn, as it does for a deleted topic.
         self._looked_through_ms = 0
@@ -237,7 +234,7 @@ class GroupCoordinator:
         for partition, (offset, leader_epoch, metadata) in offsets.items():
             metadata = metadata or ""
             # String.length: in units of UTF-16.
-            if len(metadata.encode("utf-16-be", "surrogatepass")) // 2 > self._settings.offset_metadata_max_bytes:
+            if len(metadata.encode("utf-16-be", "surrogatepass")) // 2 > _METADATA_MAX_BYTES:
                 codes[partition] = ErrorCode.offset_metadata_too_large
             else:
                 codes[partition] = ErrorCode.none
@@ -256,16 +253,9 @@ class GroupCoordinator:
                 on_done(dict.fromkeys(codes, code))
 
         if data:
-            self._append(shard, data, written, verification)
+            self._replicas.append_as_coordinator(shard.key, data, _COMMIT_TIMEOUT_MS, written, verification)
         else:
             on_done(codes)
-
-    def _append(
-        self, shard: Shard[CommittedOffsets], data: bytes, on_done: Callable[[ErrorCode], None],
-        verification: Verification | None = None,
-    ) -> None:  # fmt: skip
-        timeout_ms = self._settings.offsets_commit_timeout_ms
-        self._replicas.append_as_coordinator(shard.key, data, timeout_ms, on_done, verification)
 
     def fetch(
         self, group: str, partitions: Iterable[TopicPartition] | None, require_stable: bool,
@@ -288,8 +278,7 @@ class GroupCoordinator:
             code = COORDINATOR_CODES.get(code, code)
             on_done(code, fetched if code is ErrorCode.none else {})
 
-        timeout_ms = self._settings.offsets_commit_timeout_ms
-        self._replicas.when_committed(shard.key, partition.log.end_offset, timeout_ms, read)
+        self._replicas.when_committed(shard.key, partition.log.end_offset, _COMMIT_TIMEOUT_MS, read)
 
     def _fetched(
         self, offsets: CommittedOffsets, group: str, partitions: Iterable[TopicPartition] | None, require_stable: bool
@@ -308,7 +297,7 @@ class GroupCoordinator:
     def _all_of(self, shard: Shard[CommittedOffsets]) -> CommittedOffsets:
         """Include offsets that are not committed yet."""
         assert shard.state is not None
-        offsets = shard.state.copy()
+        offsets = copy.deepcopy(shard.state)
         offsets.read(self._replicas.partitions[shard.key].log.read(offsets.next_offset))
         return offsets
 
@@ -331,4 +320,4 @@ class GroupCoordinator:
             tombstones: dict[Key, object] = {tuple(key): None for key in offsets.of_topics(deleted)}
             if tombstones:
                 data = encode_state(tombstones, self._timeline.now_ms)
-                self._append(shard, data, lambda _: None)
+                self._replicas.append_as_coordinator(shard.key, data, _COMMIT_TIMEOUT_MS, lambda _: None)

@@ -18,13 +18,15 @@ from kio.schema.errors import ErrorCode
 from model.controller import NO_LEADER, ClusterImage, Controller, TopicIdPartition
 from model.record_batches import Refused
 from model.replica_manager import ReplicaManager
-from model.settings import ClusterSettings, TopicSettings, TransactionSettings
+from model.settings import TopicSettings
 from model.timeline import Timeline
 
 TRANSACTION_STATE = "__transaction_state"
 CONSUMER_OFFSETS = "__consumer_offsets"
 INTERNAL_TOPICS = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS})
-_REPLICATION_FACTOR = 3
+_PARTITIONS, _REPLICATION_FACTOR = 4, 3
+# From a broker that hears it is coordinator to one that answers as such.
+_LOAD_MS = 1, 20
 
 
 def java_hash(text: str) -> int:
@@ -49,15 +51,13 @@ def coordinator_of(image: ClusterImage, topic: str, name: str) -> int:
     return state.leader if state is not None and state.leader in image.alive else NO_LEADER
 
 
-def create_internal_topic(controller: Controller, settings: ClusterSettings, node_count: int, topic: str) -> None:
+def create_internal_topic(controller: Controller, node_count: int, topic: str) -> None:
     if topic in controller.image.topics:
         return
     replication_factor = min(_REPLICATION_FACTOR, node_count)
     # transaction.state.log.min.isr is 2; __consumer_offsets has the brokers' default.
     min_insync_replicas = min(2, replication_factor) if topic == TRANSACTION_STATE else 1
-    controller.create_topic(
-        topic, settings.transactions.internal_topic_partitions, replication_factor, TopicSettings(min_insync_replicas)
-    )
+    controller.create_topic(topic, _PARTITIONS, replication_factor, TopicSettings(min_insync_replicas))
 
 
 T = TypeVar("T")
@@ -78,7 +78,6 @@ class Shards(Generic[T]):
 
     _topic: str
     _replicas: ReplicaManager
-    _settings: TransactionSettings
     _timeline: Timeline
     _rng: random.Random
     _new: Callable[[], T]
@@ -105,7 +104,7 @@ class Shards(Generic[T]):
             if self.is_current(shard):
                 shard.state = self._new()
 
-        self._timeline.after(self._rng.randint(*self._settings.coordinator_load_ms), load)
+        self._timeline.after(self._rng.randint(*_LOAD_MS), load)
 
     def is_current(self, shard: Shard[T]) -> bool:
         """Return True if the broker has coordinated the shard without interruption."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from kafka_sink.commit.requests import Effect, ToCoordinator, ToEveryBroker, ToLeaders
 from kafka_sink.kafka.protocol.api import ErrorResponse, PartitionResult
@@ -136,6 +136,21 @@ class _Leader:
     producers: dict[int, _Producer] = field(default_factory=lambda: defaultdict(_Producer))
 
 
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _History(Generic[T]):
+    """States as they were before each change, and those that stale brokers answer the next requests from."""
+
+    before: list[T] = field(default_factory=list)
+    stale: list[T] = field(default_factory=list)
+
+    def stand_still(self, changes: int, requests: int) -> None:
+        """Send the next `requests` to brokers that have been replaced. These lack the last `changes`."""
+        self.stale = self.before[-changes:][:1] * requests
+
+
 class LogicalKafka:
     """`transaction_version`: 1 or 2. `visible`: what a read_committed reader has seen, in order. `last_epoch`: the
     last epoch of a producer id. `remembers`: True to keep earlier states, for stale coordinators and leaders."""
@@ -147,15 +162,10 @@ class LogicalKafka:
         self._transactions: dict[str, _Transaction] = {}
         # By group and partition.
         self._offsets: Offsets = {}
-        # As they were before each change.
-        self._earlier: list[Offsets] = []
-        self._stale_reads: list[Offsets] = []
-        # As they were before each change; and what the next requests are answered by.
-        self._earlier_transactions: list[Transactions] = []
-        self._stale_requests: list[Transactions] = []
-        # The same of what leaders know of producers.
-        self._earlier_producers: list[Producers] = []
-        self._stale_producers: list[Producers] = []
+        self._offset_history: _History[Offsets] = _History()
+        # Of transaction coordinators, for requests that need no write; and of what leaders know of producers.
+        self.transaction_history: _History[Transactions] = _History()
+        self.producer_history: _History[Producers] = _History()
         self._marked: tuple[Offsets, Transactions] = {}, {}
         self._next_producer_id = 1000
         # By partition.
@@ -188,23 +198,9 @@ class LogicalKafka:
         (KAFKA-20734)."""
         self._lost_markers.add((partition, committed))
 
-    def coordinators_stand_still(self, changes: int, requests: int) -> None:
-        """Send the next `requests` to transaction coordinators that need no write to stale ones. These lack the last
-        `changes` of transactions."""
-        earlier = self._earlier_transactions[-changes:]
-        self._stale_requests = [earlier[0]] * requests if earlier else []
-
-    def leaders_stand_still(self, changes: int, requests: int) -> None:
-        """Send the next `requests` for producers to stale leaders, which have been replaced. These lack the last
-        `changes` of producers."""
-        earlier = self._earlier_producers[-changes:]
-        self._stale_producers = [earlier[0]] * requests if earlier else []
-
     def stand_still(self, changes: int, reads: int) -> None:
-        """Send the next `reads` OffsetFetch requests to stale group coordinators. These lack the last `changes` of
-        offsets."""
-        earlier = self._earlier[-changes:]
-        self._stale_reads = [earlier[0]] * reads if earlier else []
+        """Send the next `reads` OffsetFetch requests to stale group coordinators."""
+        self._offset_history.stand_still(changes, reads)
 
     def hidden(self) -> list[str]:
         """Return the committed rows that no reader sees."""
@@ -236,11 +232,11 @@ class LogicalKafka:
         self.roll_transactions_back_to_mark()
 
     def roll_offsets_back_to_mark(self) -> None:
-        self._earlier.append(self._marked[0])
+        self._offset_history.before.append(self._marked[0])
         self.roll_offsets_back(1)
 
     def roll_transactions_back_to_mark(self) -> None:
-        self._earlier_transactions.append(self._marked[1])
+        self.transaction_history.before.append(self._marked[1])
         self.roll_transactions_back(1)
 
     def remember(self) -> None:
@@ -250,7 +246,7 @@ class LogicalKafka:
     def roll_offsets_back(self, changes: int, group_ids: Container[str] | None = None) -> None:
         """Lose the last `changes` of offsets, of those groups or of all, as an unclean election of __consumer_offsets
         does. What transactions are about to write is in the same log, and is lost too."""
-        earlier = self._earlier[-changes:] if changes else []
+        earlier = self._offset_history.before[-changes:] if changes else []
         if not earlier:
             return
 
@@ -265,7 +261,7 @@ class LogicalKafka:
     def roll_transactions_back(self, changes: int) -> None:
         """Lose the last `changes` of transactions, as an unclean election of __transaction_state does. Leaders and
         group coordinators keep theirs: what has ended there has ended."""
-        earlier = self._earlier_transactions[-changes:] if changes else []
+        earlier = self.transaction_history.before[-changes:] if changes else []
         if not earlier:
             return
         before, self._transactions = self._transactions, {name: each.copy() for name, each in earlier[0].items()}
@@ -275,7 +271,7 @@ class LogicalKafka:
             each.offsets = dict(now.offsets) if now is not None and is_open else {}
 
     def _forget(self, keys: Sequence[tuple[str, int]]) -> None:
-        self._earlier.append(self._offsets)
+        self._offset_history.before.append(self._offsets)
         self._offsets = {key: offset for key, offset in self._offsets.items() if key not in keys}
 
     def forget_transactional_ids(self) -> None:
@@ -299,24 +295,24 @@ class LogicalKafka:
 
     def execute(self, effect: Effect | Produce) -> Any:
         match effect:
-            case ToCoordinator(request=EndTxnRequest() | DescribeTransactionsRequest()) if self._stale_requests:
-                answer = self._by_one_that_stood_still(effect)
-                if answer is not None:
-                    return answer
-        if self._remembers:
-            before = {name: each.copy() for name, each in self._transactions.items()}
-            producers_before = self._all_producers()
-            answer = self._execute(effect)
-            if before != self._transactions:
-                self._earlier_transactions.append(before)
-            if producers_before != self._all_producers():
-                self._earlier_producers.append(producers_before)
-            return answer
-        return self._execute(effect)
+            case ToCoordinator(request=EndTxnRequest() | DescribeTransactionsRequest()) if (
+                self.transaction_history.stale and (answer := self._by_one_that_stood_still(effect)) is not None
+            ):
+                return answer
+        if not self._remembers:
+            return self._execute(effect)
+        before = {name: each.copy() for name, each in self._transactions.items()}
+        producers_before = self._all_producers()
+        answer = self._execute(effect)
+        if before != self._transactions:
+            self.transaction_history.before.append(before)
+        if producers_before != self._all_producers():
+            self.producer_history.before.append(producers_before)
+        return answer
 
     def _by_one_that_stood_still(self, effect: ToCoordinator) -> Any:
         """Answer as a stale coordinator; None if the request needs a write, which a stale coordinator cannot do."""
-        now, self._transactions = self._transactions, self._stale_requests.pop()
+        now, self._transactions = self._transactions, self.transaction_history.stale.pop()
         before = {name: replace(each) for name, each in self._transactions.items()}
         try:
             if isinstance(effect.request, EndTxnRequest):
@@ -338,7 +334,8 @@ class LogicalKafka:
             case ToEveryBroker(request=ListTransactionsRequest()):
                 return [self._list()]
             case ToLeaders(request=DescribeProducersRequest(partitions=partitions)):
-                known = self._stale_producers.pop() if self._stale_producers else self._all_producers()
+                stale = self.producer_history.stale
+                known = stale.pop() if stale else self._all_producers()
                 return DescribeProducersResponse(
                     0, tuple(ProducersOfPartition(topic, n, 0, None, known.get(n, ())) for topic, n in partitions)
                 )
@@ -429,8 +426,8 @@ class LogicalKafka:
         return ErrorResponse(0, ErrorCode.NONE)
 
     def _OffsetFetchRequest(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
-        is_stale = bool(self._stale_reads)
-        offsets = self._stale_reads.pop() if is_stale else self._offsets
+        stale = self._offset_history.stale
+        is_stale, offsets = bool(stale), stale.pop() if stale else self._offsets
         groups = []
         for group_id in request.group_ids:
             # What was open then has ended since, or is of a time when nothing was.
@@ -461,11 +458,11 @@ class LogicalKafka:
         return {group_id for group_id, _ in self._offsets}
 
     def _change_offsets(self, changes: Offsets) -> None:
-        self._earlier.append(self._offsets)
+        self._offset_history.before.append(self._offsets)
         self._offsets = self._offsets | changes
 
     def _DescribeTransactionsRequest(self, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
-        return DescribeTransactionsResponse(0, tuple(self._described(name) for name in request.transactional_ids))
+        return DescribeTransactionsResponse(0, tuple(map(self._described, request.transactional_ids)))
 
     def _described(self, transactional_id: str) -> TransactionDescription:
         found = self._transactions.get(transactional_id)
@@ -482,14 +479,13 @@ class LogicalKafka:
         return ListTransactionsResponse(0, ErrorCode.NONE, tuple(listed))
 
     def _all_producers(self) -> Producers:
-        return {partition: self._producers(partition) for partition in list(self._leaders)}
-
-    def _producers(self, partition: int) -> tuple[ActiveProducer, ...]:
-        producers = self._leaders[partition].producers.items()
-        return tuple(
-            ActiveProducer(ident, each.producer_epoch, each.start_offset, last_sequence=each.last_sequence)
-            for ident, each in producers
-        )
+        return {
+            partition: tuple(
+                ActiveProducer(ident, each.producer_epoch, each.start_offset, last_sequence=each.last_sequence)
+                for ident, each in leader.producers.items()
+            )
+            for partition, leader in self._leaders.items()
+        }
 
     def _write_marker(self, marker: WriteTxnMarkersRequest, partition: int) -> int:
         """Behind the coordinators' back. (Of a transaction that is not hanging: the tests do not send that.)"""

@@ -17,7 +17,7 @@ from model.partition_log import EpochAndOffset, PartitionLog
 from model.producer_state import ProducerEntry, ProducerState, Verification
 from model.read_journal import Isolation, ReadJournal
 from model.record_batches import EndTransactionMarker, RecordBatch, Refused, check_batch, encode_marker, parse_batch
-from model.settings import ClusterSettings, TopicSettings, Truncation
+from model.settings import ClusterSettings, TopicSettings
 
 UNKNOWN_OFFSET = -1
 # Before any time there is, however long a replica may lag.
@@ -105,8 +105,6 @@ class Partition:
                 self.followers = {}
                 if self.is_leader:
                     self._lead(now_ms)
-                elif state.leader not in (before.leader, NO_LEADER):
-                    self._follow()
         if self.is_leader:
             self.maybe_increment_high_watermark(now_ms)
 
@@ -119,10 +117,6 @@ class Partition:
             for node_id in self.state.replicas
             if node_id != self.node_id
         }
-
-    def _follow(self) -> None:
-        if self.settings.truncation is Truncation.HIGH_WATERMARK:
-            self._truncate(self.high_watermark)
 
     def restart(self, now_ms: int) -> None:
         """Restart after a crash: the log is left, and the high watermark as last written to disk."""
@@ -280,8 +274,6 @@ class Partition:
         return answer
 
     def _end_offset_shared_with(self, last_epoch: int) -> EpochAndOffset:
-        if self.settings.truncation is Truncation.HIGH_WATERMARK:
-            return EpochAndOffset(last_epoch, self.log.end_offset)
         shared = self.log.end_offset_of(last_epoch)
         # A leader has an entry for its own epoch, and nobody follows it from a later one.
         assert shared is not None
@@ -341,7 +333,7 @@ class Partition:
     def take(self, fetched: Fetched, now_ms: int) -> None:
         """A leader's answer. After `diverging` the follower has to ask again."""
         if fetched.diverging is not None:
-            self._truncate(self._end_offset_before(fetched.diverging))
+            self.truncate(self._end_offset_before(fetched.diverging))
             return
         for batch in fetched.batches:
             self._append(batch)
@@ -354,7 +346,7 @@ class Partition:
         assert ours is not None
         return min(ours.offset, diverging.offset) if ours.epoch == diverging.epoch else ours.offset
 
-    def _truncate(self, offset: int) -> None:
+    def truncate(self, offset: int) -> None:
         if self.log.truncate_to(offset):
             self._producers.rebuild(self.log.batches)
         if self.high_watermark > self.log.end_offset:

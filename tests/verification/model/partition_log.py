@@ -20,6 +20,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 import crc32c
+from kafka.record.util import encode_varint
 
 from model import record_batches
 from model.record_batches import RecordBatch
@@ -290,11 +291,6 @@ def _sized(content: bytes | None) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """Zig-zag, seven bits a byte, the lowest first."""
-    left = number << 1 if number >= 0 else (-number << 1) - 1
     encoded = bytearray()
-    while left > 0x7F:
-        encoded.append(left & 0x7F | 0x80)
-        left >>= 7
-    encoded.append(left)
+    encode_varint(number, encoded.append)
     return bytes(encoded)

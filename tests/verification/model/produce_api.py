@@ -19,7 +19,7 @@ from model.partition import Appended
 from model.producer_state import Verification
 from model.record_batches import RecordBatch, Refused, parse_batch
 from model.replica_manager import Codes, ReplicaManager
-from model.settings import PRODUCE, TransactionSettings
+from model.settings import PRODUCE
 from model.timeline import Timeline
 from model.transaction_coordinator import Codes as TransactionCodes
 from model.transaction_coordinator import TopicPartition, TransactionalWrite, TransactionCoordinator
@@ -27,6 +27,8 @@ from model.wire import Request, by_topic
 
 # The first versions whose clients know TRANSACTION_ABORTABLE, and expect brokers to add partitions.
 _KNOWS_ABORTABLE, _ADDS_PARTITIONS = 11, 12
+# While the transaction before is being completed, a coordinator is asked every so often, for so long.
+_RETRY_MS, _RETRY_MAX_MS = 20, 100
 # What keeps a leader from asking a coordinator, in a code that producers retry without new metadata.
 _COORDINATOR_IS_AWAY = frozenset(
     {
@@ -63,7 +65,6 @@ class ProduceApi:
     _broker: Broker
     _replicas: ReplicaManager
     _transactions: TransactionCoordinator
-    _settings: TransactionSettings
     _timeline: Timeline
 
     def produce(self, connection: Connection, request: Request) -> None:
@@ -73,9 +74,7 @@ class ProduceApi:
             for topic_data in request.message.topic_data
             for data in topic_data.partition_data
         ]
-        self._verify_and_append(
-            connection, request, results, self._timeline.now_ms + self._settings.add_partitions_retry_max_ms
-        )
+        self._verify_and_append(connection, request, results, self._timeline.now_ms + _RETRY_MAX_MS)
 
     def _resolved(self, topic_data: Any, data: Any, refusal: ErrorCode) -> ProduceResult:
         image = self._replicas.image
@@ -114,7 +113,7 @@ class ProduceApi:
             adds = request.version >= _ADDS_PARTITIONS
             is_concurrent = ErrorCode.concurrent_transactions in codes.values()
             if adds and is_concurrent and self._timeline.now_ms < retry_until_ms:
-                self._timeline.after(self._settings.add_partitions_retry_ms, again)
+                self._timeline.after(_RETRY_MS, again)
                 return
             for partition, code in codes.items():
                 is_for_later = code in _COORDINATOR_IS_AWAY or (code is ErrorCode.concurrent_transactions and not adds)

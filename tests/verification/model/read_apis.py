@@ -81,10 +81,8 @@ def read_records(replica: Partition, read: Read) -> Records:
     _check_part(replica, read.current_leader_epoch, read.is_of_leader)
     log = replica.log
     offsets = (replica.high_watermark, replica.last_stable_offset, log.start_offset)
-    if read.last_fetched_epoch != NO_EPOCH:
-        diverging = _diverging(log, read)
-        if diverging is not None:
-            return Records(b"", None, *offsets, diverging)
+    if (diverging := _diverging(log, read)) is not None:
+        return Records(b"", None, *offsets, diverging)
     if not log.start_offset <= read.offset <= log.end_offset:
         raise Refused(ErrorCode.offset_out_of_range, f"{read.offset} of {log.start_offset} to {log.end_offset}")
     data, aborted = _slice(log, read, replica.fetchable_offset(read.isolation))
@@ -95,9 +93,9 @@ def fetchable_bytes(replica: Partition, read: Read) -> int | None:
     """How much `read` would get, its first batch not rounded up; None: there is something else to tell."""
     try:
         _check_part(replica, read.current_leader_epoch, read.is_of_leader)
+        if _diverging(replica.log, read) is not None:
+            return None
     except Refused:
-        return None
-    if read.last_fetched_epoch != NO_EPOCH and _diverges(replica.log, read):
         return None
     stored = replica.log.stored(read.offset, replica.fetchable_offset(read.isolation))
     return min(read.max_bytes, sum(len(batch.data) for batch in stored))
@@ -113,17 +111,12 @@ def _check_part(replica: Partition, current_leader_epoch: int, is_of_leader: boo
 
 
 def _diverging(log: PartitionLog, read: Read) -> EpochAndOffset | None:
+    if read.last_fetched_epoch == NO_EPOCH:
+        return None
     shared = log.stored_end_offset_of(read.last_fetched_epoch)
     if shared is None or read.offset < log.start_offset:
         raise Refused(ErrorCode.offset_out_of_range, f"{read.offset} in epoch {read.last_fetched_epoch}")
     return shared if shared.epoch < read.last_fetched_epoch or shared.offset < read.offset else None
-
-
-def _diverges(log: PartitionLog, read: Read) -> bool:
-    try:
-        return _diverging(log, read) is not None
-    except Refused:
-        return True
 
 
 def _slice(log: PartitionLog, read: Read, end_offset: int) -> tuple[bytes, tuple[CompletedTransaction, ...] | None]:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import crc32c
 from kafka.record import MemoryRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder
+from kafka.record.util import decode_varint
 from kio.schema.errors import ErrorCode
 
 # base_offset, batch_length, partition_leader_epoch, magic, crc, attributes, last_offset_delta, base_timestamp,
@@ -108,14 +109,8 @@ def next_batch(data: bytes) -> RecordBatch | None:
 
 def parse_stored_batch(data: bytes) -> RecordBatch:
     """A whole batch, which is not checked."""
-    (
-        base_offset, _, leader_epoch, _, _, attributes, last_offset_delta, _, max_timestamp,
-        producer_id, producer_epoch, base_sequence, count,
-    ) = HEADER.unpack_from(data)  # fmt: skip
-    return RecordBatch(
-        data, base_offset, leader_epoch, attributes, last_offset_delta, max_timestamp,
-        producer_id, producer_epoch, base_sequence, count,
-    )  # fmt: skip
+    base_offset, _, leader_epoch, _, _, attributes, last_offset_delta, _, *others = HEADER.unpack_from(data)
+    return RecordBatch(data, base_offset, leader_epoch, attributes, last_offset_delta, *others)
 
 
 def _batch_size(data: bytes, at: int) -> int | None:
@@ -162,24 +157,17 @@ def changed_attributes(data: bytes, bits: int) -> bytes:
 
 def _count_records(data: bytes) -> int:
     """How many records lie back to back in an uncompressed batch; -1 if they do not end where the batch does."""
-    at, end, count = HEADER.size, len(data), 0
-    while at < end:
-        length = shift = 0
-        while True:
-            if at == end:
-                return -1
-            byte = data[at]
-            at += 1
-            length |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-        # Zig-zag: an odd number is a negative length, which no record has.
-        if length & 1:
+    at, count = HEADER.size, 0
+    while at < len(data):
+        try:
+            length, at = decode_varint(data, at)
+        except (IndexError, ValueError):
             return -1
-        at += length >> 1
+        if length < 0:
+            return -1
+        at += length
         count += 1
-    return count if at == end else -1
+    return count if at == len(data) else -1
 
 
 def decode_records(data: bytes) -> list[Records]:

@@ -30,6 +30,8 @@ from model.timeline import Timeline, Timer
 # The code for a batch that ends before the offset, None while it must wait.
 Check = Callable[[TopicIdPartition, int], ErrorCode | None]
 Codes = dict[TopicIdPartition, ErrorCode]
+# Of a request between brokers.
+INTERNAL_TIMEOUT_MS = 30_000
 
 
 @dataclass(slots=True, eq=False)
@@ -274,7 +276,7 @@ class ReplicaManager:
         def append() -> Appended:
             return self.replica(key).append_marker(marker, self._timeline.now_ms)
 
-        self._append_internally(key, append, self._settings.transactions.request_timeout_ms, on_complete)
+        self._append_internally(key, append, INTERNAL_TIMEOUT_MS, on_complete)
 
     def _append_internally(
         self, key: TopicIdPartition, append: Callable[[], Appended], timeout_ms: int,

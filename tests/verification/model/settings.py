@@ -10,7 +10,6 @@ are what real brokers of 2.1.1, 2.8.2, 3.0.2, 3.9.2 and 4.3.1 answer to ApiVersi
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum, auto
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 2, 3, 8, 9, 10
 API_VERSIONS, DELETE_RECORDS, INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH = 18, 21, 22, 23
@@ -20,18 +19,8 @@ DELETE_GROUPS = 42
 DESCRIBE_GROUPS, SASL_HANDSHAKE, CREATE_TOPICS, DESCRIBE_CONFIGS, SASL_AUTHENTICATE = 15, 17, 19, 32, 36
 DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 61, 65, 66
 
-API_NAMES = {
-    PRODUCE: "Produce", FETCH: "Fetch", LIST_OFFSETS: "ListOffsets", DELETE_RECORDS: "DeleteRecords",
-    OFFSET_FOR_LEADER_EPOCH: "OffsetForLeaderEpoch", METADATA: "Metadata",
-    OFFSET_COMMIT: "OffsetCommit", OFFSET_FETCH: "OffsetFetch",
-    FIND_COORDINATOR: "FindCoordinator", API_VERSIONS: "ApiVersions", INIT_PRODUCER_ID: "InitProducerId",
-    ADD_PARTITIONS_TO_TXN: "AddPartitionsToTxn", ADD_OFFSETS_TO_TXN: "AddOffsetsToTxn", END_TXN: "EndTxn",
-    WRITE_TXN_MARKERS: "WriteTxnMarkers", TXN_OFFSET_COMMIT: "TxnOffsetCommit",
-    DESCRIBE_PRODUCERS: "DescribeProducers", DESCRIBE_TRANSACTIONS: "DescribeTransactions",
-    LIST_TRANSACTIONS: "ListTransactions", DELETE_GROUPS: "DeleteGroups", SASL_HANDSHAKE: "SaslHandshake",
-    SASL_AUTHENTICATE: "SaslAuthenticate", CREATE_TOPICS: "CreateTopics", DESCRIBE_GROUPS: "DescribeGroups",
-    DESCRIBE_CONFIGS: "DescribeConfigs",
-}  # fmt: skip
+# Of all keys above: FETCH is Fetch, LIST_OFFSETS ListOffsets.
+API_NAMES = {key: name.title().replace("_", "") for name, key in list(globals().items()) if name.isupper()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,37 +119,11 @@ RELEASES: Mapping[str, Generation] = {
 }  # fmt: skip
 
 
-class Truncation(Enum):
-    """What a follower of a new leader does to its log."""
-
-    LEADER_EPOCH = auto()
-    """It keeps what the leader has too (KIP-101, KIP-279)."""
-    HIGH_WATERMARK = auto()
-    """It drops what it does not know to be committed, as brokers did before Kafka 0.11."""
-
-
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
     min_insync_replicas: int = 1
     max_message_bytes: int = 1_048_588
     index_interval_bytes: int = 4_096
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionSettings:
-    """`coordinator_load_ms`: from a broker that hears it is coordinator to one that answers as such."""
-
-    internal_topic_partitions: int = 4
-    transaction_max_timeout_ms: int = 900_000
-    transaction_abort_timed_out_cleanup_interval_ms: int = 10_000
-    offset_metadata_max_bytes: int = 4_096
-    request_timeout_ms: int = 30_000
-    offsets_commit_timeout_ms: int = 5_000
-    marker_retry_ms: int = 20
-    add_partitions_retry_ms: int = 20
-    add_partitions_retry_max_ms: int = 100
-    coordinator_load_ms: tuple[int, int] = (1, 20)
-    inter_broker_ms: tuple[int, int] = (0, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +146,6 @@ class ClusterSettings:
     taken_producer_ids: int = 0
 
     generation: Generation = KAFKA_4
-    truncation: Truncation = Truncation.LEADER_EPOCH
     unclean_leader_election: bool = False
     replica_lag_time_max_ms: int = 30_000
     high_watermark_checkpoint_interval_ms: int = 5_000
@@ -191,4 +153,5 @@ class ClusterSettings:
     metadata_lag_ms: tuple[int, int] = (1, 20)
     failure_detection_ms: tuple[int, int] = (200, 1_000)
     topic_defaults: TopicSettings = field(default_factory=TopicSettings)
-    transactions: TransactionSettings = field(default_factory=TransactionSettings)
+    transaction_max_timeout_ms: int = 900_000
+    transaction_abort_timed_out_cleanup_interval_ms: int = 10_000

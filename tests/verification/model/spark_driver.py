@@ -147,10 +147,14 @@ class Driver:
             facts = yield from one_by_one(two_phase.plan(self.sink, allow_lost_state=self.allow_lost_state))
             done: dict[int, tuple[SlotPrepared, tuple[str, ...]]] = {}
             slots = self.slots(micro_batch_id, run)
-            if self.sink.is_versioned and (yield from self._is_written(facts, micro_batch_id)):
-                written = yield from self._count(facts, micro_batch_id, run, slots)
-                yield Log(self.checkpoint.committed, number, micro_batch_id, written)
-                continue
+            if self.sink.is_versioned:
+                is_written = two_phase.is_written(
+                    self.sink, facts, query_id=QUERY, version=micro_batch_id, allow_lost_state=self.allow_lost_state
+                )
+                if (yield from one_by_one(is_written)):
+                    written = yield from self._count(facts, micro_batch_id, run, slots)
+                    yield Log(self.checkpoint.committed, number, micro_batch_id, written)
+                    continue
             if facts.decision is not None:
                 touched = [each for each in PARTITIONS if each.topic in facts.decision.topics]
                 yield from one_by_one(two_phase.end_what_hangs(self.sink, facts, touched))
@@ -166,12 +170,6 @@ class Driver:
                 yield from one_by_one(two_phase.abort(self.sink, facts.generation))
                 raise
             yield Log(self.checkpoint.committed, number, micro_batch_id, tuple(chain(*rows)))
-
-    def _is_written(self, facts: Facts, version: int) -> Generator[Step, Any, bool]:
-        lost = self.allow_lost_state
-        steps = two_phase.is_written(self.sink, facts, query_id=QUERY, version=version, allow_lost_state=lost)
-        is_written: bool = yield from one_by_one(steps)
-        return is_written
 
     def _count(self, facts: Facts, version: int, run: int, slots: int) -> Generator[Step, Any, tuple[str, ...] | None]:
         """Tasks whose rows are only read. Those of a version that is visible; None for one that was passed over."""

@@ -10,10 +10,12 @@ from kafka_sink.kafka.protocol.transaction_needs import EXACTLY_ONCE
 from model import clients
 from model.broker import Operation
 from model.clients import READ_COMMITTED, READ_UNCOMMITTED, ByteClient, client_of_topic, read_client, record_batch
+from model.controller import NO_LEADER, PartitionState
+from model.partition import Partition
 from model.partition_log import EpochAndOffset
 from model.read_apis import LATEST
 from model.read_journal import Fate, Isolation
-from model.settings import FETCH, RELEASES, ClusterSettings, Truncation
+from model.settings import FETCH, RELEASES
 
 NONE, OUT_OF_RANGE, NOT_LEADER, NO_RIGHT_TO_TOPIC, FENCED_EPOCH, UNKNOWN_EPOCH = 0, 1, 6, 29, 74, 75
 NEWEST_FETCH = 18
@@ -247,11 +249,11 @@ def act(client: ByteClient, rng: random.Random, number: int) -> int | None:
     return None
 
 
-def broken_promises(seed: int, truncation: Truncation) -> list[str]:
+def broken_promises(seed: int) -> list[str]:
     rng = random.Random(seed)
     client = client_of_topic(
-        3, 2, seed=seed, truncation=truncation, replica_fetch_ms=(5, 40), metadata_lag_ms=(1, 5),
-        replica_lag_time_max_ms=200, failure_detection_ms=(10, 100),
+        3, 2, seed=seed, replica_fetch_ms=(5, 40), metadata_lag_ms=(1, 5), replica_lag_time_max_ms=200,
+        failure_detection_ms=(10, 100),
     )  # fmt: skip
     sent: dict[int, bytes] = {}
     committed: list[bytes | None] = []
@@ -289,15 +291,27 @@ def heal(client: ByteClient) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_committed_stays(seed: int) -> None:
-    assert broken_promises(seed, Truncation.LEADER_EPOCH) == []
+    assert broken_promises(seed) == []
 
 
-def test_truncation_to_the_high_watermark_breaks_promises() -> None:
-    """Which shows that the faults are hard enough. The defaults are those that keep the promises."""
-    assert any(broken_promises(seed, Truncation.HIGH_WATERMARK) for seed in range(40))
-    settings = ClusterSettings()
-    assert settings.truncation is Truncation.LEADER_EPOCH
-    assert not settings.unclean_leader_election
+def test_truncation_to_the_high_watermark_breaks_promises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower of a new leader drops what it does not know to be committed, as before Kafka 0.11 (KIP-101). This
+    shows that the faults are hard enough."""
+    apply = Partition.apply
+
+    def mistaken(replica: Partition, state: PartitionState, alive: tuple[int, ...], now_ms: int) -> None:
+        before = replica.state
+        apply(replica, state, alive, now_ms)
+        follows = state.leader not in (replica.node_id, before.leader, NO_LEADER)
+        if follows and state.leader_epoch > before.leader_epoch:
+            replica.truncate(replica.high_watermark)
+
+    def shares_all(replica: Partition, last_epoch: int) -> EpochAndOffset:
+        return EpochAndOffset(last_epoch, replica.log.end_offset)
+
+    monkeypatch.setattr(Partition, "apply", mistaken)
+    monkeypatch.setattr(Partition, "_end_offset_shared_with", shares_all)
+    assert any(broken_promises(seed) for seed in range(40))
 
 
 # --- the oracle of reads ----------------------------------------------------------------------------------------------

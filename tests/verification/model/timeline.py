@@ -67,17 +67,18 @@ class Timeline:
 T = TypeVar("T")
 
 
+# The range for one way.
+_INTER_BROKER_MS = 0, 2
+
+
 @dataclass(frozen=True, slots=True)
 class InterBroker:
-    """`latency_ms`: the range for one way."""
-
     _timeline: Timeline
     _rng: random.Random
-    _latency_ms: tuple[int, int]
 
     def ask(self, request: Callable[[Callable[[T], None]], None], on_answer: Callable[[T], None]) -> None:
         """`request` is run at the receiver and given what takes its answer."""
         self._later(lambda: request(lambda answer: self._later(lambda: on_answer(answer))))
 
     def _later(self, action: Callable[[], None]) -> None:
-        self._timeline.after(self._rng.randint(*self._latency_ms), action)
+        self._timeline.after(self._rng.randint(*_INTER_BROKER_MS), action)

@@ -38,11 +38,12 @@ from kio.schema.errors import ErrorCode
 from model.controller import NO_LEADER
 from model.internal_topics import TRANSACTION_STATE, Shard, Shards, coordinator_of
 from model.record_batches import EndTransactionMarker, Refused, encode_state
-from model.replica_manager import ReplicaManager
+from model.replica_manager import INTERNAL_TIMEOUT_MS, ReplicaManager
 from model.settings import ClusterSettings
 from model.timeline import InterBroker, Timeline, Timer
 
 NO_PRODUCER_ID = NO_EPOCH = -1
+_MARKER_RETRY_MS = 20
 
 TopicPartition = tuple[str, int]
 
@@ -240,11 +241,11 @@ class TransactionCoordinator:
     ) -> None:  # fmt: skip
         """`brokers`, `coordinators`: of every broker."""
         self._replicas = replicas
-        self._settings = settings.transactions
+        self._settings = settings
         self._timeline = timeline
         self._new_producer_id = new_producer_id
         self._brokers, self._coordinators, self._inter_broker = brokers, coordinators, inter_broker
-        self._shards = Shards(TRANSACTION_STATE, replicas, settings.transactions, timeline, rng, TransactionShard)
+        self._shards = Shards(TRANSACTION_STATE, replicas, timeline, rng, TransactionShard)
         self._sweep: Timer | None = None
         replicas.listeners.append(self._shards.follow_image)
 
@@ -427,7 +428,7 @@ class TransactionCoordinator:
             on_done(code)
 
         records = encode_state({(entry.transactional_id,): target.state.value}, self._timeline.now_ms)
-        self._replicas.append_as_coordinator(shard.key, records, self._settings.request_timeout_ms, written)
+        self._replicas.append_as_coordinator(shard.key, records, INTERNAL_TIMEOUT_MS, written)
 
     def _end(
         self, shard: Shard[TransactionShard], entry: TransactionEntry, target: TransactionMetadata, on_done: OnCode
@@ -473,7 +474,7 @@ class TransactionCoordinator:
                 self._inter_broker.ask(append, partial(answered, partition))
 
         def again(partition: TopicPartition) -> None:
-            self._timeline.after(self._settings.marker_retry_ms, send, partition)
+            self._timeline.after(_MARKER_RETRY_MS, send, partition)
 
         def answered(partition: TopicPartition, code: ErrorCode) -> None:
             if not self._shards.is_current(shard) or not remaining or code in _FENCED:
@@ -498,7 +499,7 @@ class TransactionCoordinator:
         def written(code: ErrorCode) -> None:
             if code is ErrorCode.coordinator_not_available:
                 entry.is_busy = True
-                self._timeline.after(self._settings.marker_retry_ms, again)
+                self._timeline.after(_MARKER_RETRY_MS, again)
 
         def again() -> None:
             if self._shards.is_current(shard):

@@ -77,8 +77,7 @@ def encode_response(request: Request, message: Any) -> bytes:
 
 def build(entity_type: Any, **fields: Any) -> Any:
     """An entity of kio's from the fields that its version has; the others are left out."""
-    known = entity_type.__dataclass_fields__
-    return entity_type(**{name: value for name, value in fields.items() if name in known})
+    return _filled(entity_type, fields)
 
 
 def request_of(api_key: int, version: int, **fields: Any) -> Any:

@@ -17,7 +17,7 @@ What is checked, of every world:
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol, dataclass_transform
@@ -396,11 +396,11 @@ class World:
 
     def _happen(self, event: Event) -> None:
         match event:
-            case Late(sent=sent):
+            case Late(sent):
                 request = self._sent[sent]
                 if not isinstance(request, Produce | spark.Log | spark.Message):
                     self._execute(request)
-            case TimeOut(transactional_id=transactional_id):
+            case TimeOut(transactional_id):
                 self.kafka.time_out(transactional_id)
             case AbortByHand(slot=slot):
                 self.kafka.abort_manually(NAMES.slot(slot))
@@ -410,9 +410,9 @@ class World:
             case StandStill(changes=changes, reads=reads):
                 self.kafka.stand_still(changes, reads)
             case CoordinatorsStandStill(changes=changes, requests=requests):
-                self.kafka.coordinators_stand_still(changes, requests)
+                self.kafka.transaction_history.stand_still(changes, requests)
             case LeadersStandStill(changes=changes, requests=requests):
-                self.kafka.leaders_stand_still(changes, requests)
+                self.kafka.producer_history.stand_still(changes, requests)
             case Resume(effects=effects):
                 self._resume(effects)
             case LoseGroups(groups=groups, only_offsets=only_offsets):
@@ -473,21 +473,18 @@ class World:
                 self._live.append(self._live.pop(0))
             return
         process.is_blocked = False
-        try:
-            process.effect = process.program.send(answer)
-        except (StopIteration, errors.ExactlyOnceError, spark.TaskFailed, spark.GaveUp) as end:
-            self._end(process, end)
+        self._have_effect(process, process.program.send, answer)
 
     def _throw(self, process: _Process, error: Exception) -> None:
-        try:
-            process.effect = process.program.throw(error)
-        except (errors.ExactlyOnceError, spark.TaskFailed, spark.GaveUp, spark.LogTaken) as end:
-            self._end(process, end)
+        self._have_effect(process, process.program.throw, error)
 
-    def _end(self, process: _Process, end: Exception) -> None:
-        self._live.remove(process)
-        if not isinstance(end, StopIteration):
-            self.errors.append(type(end))
+    def _have_effect(self, process: _Process, go_on: Callable[[Any], spark.Step], told: Any) -> None:
+        try:
+            process.effect = go_on(told)
+        except (StopIteration, errors.ExactlyOnceError, spark.TaskFailed, spark.GaveUp, spark.LogTaken) as end:
+            self._live.remove(process)
+            if not isinstance(end, StopIteration):
+                self.errors.append(type(end))
 
     def _resume(self, effects: int | None) -> None:
         standing, self._lost[:] = self._lost[:], []

@@ -45,8 +45,7 @@ class GroupStreamingWorld(StreamingWorld):
         self._ever: dict[TopicPartition, set[int]] = {}
         self._gone: set[TopicPartition] = set()
         super().__init__(seed, trace)
-        nodes = len(self._cluster.node_ids)
-        create_internal_topic(self._cluster.controller, self._cluster.settings, nodes, CONSUMER_OFFSETS)
+        create_internal_topic(self._cluster.controller, len(self._cluster.node_ids), CONSUMER_OFFSETS)
         self._cluster.advance(self._scheduler.now_ms)
 
     def _options(self) -> dict[str, str]:

@@ -14,7 +14,7 @@ from model.record_batches import RecordBatch, decode_records
 from model.settings import INIT_PRODUCER_ID, METADATA, PRODUCE, RELEASES, ClusterSettings
 from model.timeline import Timeline
 from simulation.faults import SHORTEST_BLOCK_MS, Fault, Plan, TopicPlan
-from simulation.network import Network, Weather, Wire
+from simulation.network import Network, Weather
 from simulation.outcome import LogKey, Record, RowId, read_log, row_id_of
 from simulation.producer import SimulatedProducer, VirtualTask
 
@@ -52,13 +52,15 @@ class Injector:
         self._topics = {topic.name: topic for topic in plan.topics}
 
     def begin(self, fault: Fault) -> None:
-        end: End
+        end: End = None
         if fault.kind in _WEATHER:
             end = self._set(_WEATHER[fault.kind], fault.number)
         elif fault.kind in _WIRES:
-            end = self._at_wires(fault)
+            for wire in self._network.wires(node_id=fault.node):
+                getattr(self._network, _WIRES[fault.kind])(wire)
         elif fault.kind in _REFUSED:
-            end = self._refuse(fault, _REFUSED[fault.kind])
+            for _ in range(fault.times):
+                self.cluster.brokers[fault.node].refuse(_REFUSED[fault.kind], int(fault.number))
         else:
             end = getattr(self, fault.kind)(fault)
         if end is not None:
@@ -100,19 +102,10 @@ class Injector:
         setattr(self._network.weather, name, value)
         return lambda: setattr(self._network.weather, name, getattr(self._calm(), name))
 
-    def _at_wires(self, fault: Fault) -> End:
-        for wire in self._network.wires(node_id=fault.node):
-            getattr(self._network, _WIRES[fault.kind])(wire)
-        return None
-
-    def cut_writer(self, fault: Fault) -> End:
-        for wire in self._wires_of(fault.writer):
+    def cut_writer(self, fault: Fault) -> None:
+        producer = self._tasks[fault.writer].producer
+        for wire in [] if producer is None else self._network.wires(name=producer.name):
             self._network.cut(wire)
-        return None
-
-    def _wires_of(self, writer: int) -> list[Wire]:
-        producer = self._tasks[writer].producer
-        return [] if producer is None else self._network.wires(name=producer.name)
 
     def partition(self, fault: Fault) -> End:
         self._network.partition(fault.node)
@@ -145,9 +138,8 @@ class Injector:
         self.cluster.install(fault.node, RELEASES[fault.release])
         return end
 
-    def assign_topic_ids(self, fault: Fault) -> End:
+    def assign_topic_ids(self, fault: Fault) -> None:
         self.cluster.controller.assign_topic_ids()
-        return None
 
     def stop_leader(self, fault: Fault) -> End:
         """Stop a leader between replication and answer, as soon as it writes. The next leader has the batch, but the
@@ -190,33 +182,25 @@ class Injector:
     def _end_offset(self, fault: Fault, node_id: int) -> int:
         return self.cluster.log_end_offset(fault.topic, fault.partition, node_id)
 
-    def elect(self, fault: Fault) -> End:
+    def elect(self, fault: Fault) -> None:
         # A replica that may not lead now is not elected: then nothing happens.
         with contextlib.suppress(ValueError, KeyError):
             self.cluster.elect(fault.topic, fault.partition, fault.node)
-        return None
 
     def isolate(self, fault: Fault) -> End:
         self.cluster.isolate(fault.node)
         return lambda: self.cluster.isolate(fault.node, False)
 
-    def throttle(self, fault: Fault) -> End:
+    def throttle(self, fault: Fault) -> None:
         self.cluster.brokers[fault.node].throttle(int(fault.number), fault.times)
-        return None
 
     def quota(self, fault: Fault) -> End:
         self.cluster.brokers[fault.node].limit(fault.number)
         return lambda: self.cluster.brokers[fault.node].limit(None)
 
-    def _refuse(self, fault: Fault, api_key: int) -> End:
-        for _ in range(fault.times):
-            self.cluster.brokers[fault.node].refuse(api_key, int(fault.number))
-        return None
-
-    def grow(self, fault: Fault) -> End:
+    def grow(self, fault: Fault) -> None:
         if self._exists(fault.topic) and fault.number > self.cluster.partition_count(fault.topic):
             self.cluster.controller.add_partitions(fault.topic, int(fault.number))
-        return None
 
     def recreate(self, fault: Fault) -> End:
         """Delete the topic with its rows now, and make it again when the fault ends."""
@@ -290,11 +274,10 @@ class Injector:
         replica = self.cluster.replica(topic, partition, state.leader if state.leader in state.isr else state.isr[0])
         return [] if replica is None else list(replica.log.batches)
 
-    def pause(self, fault: Fault) -> End:
+    def pause(self, fault: Fault) -> None:
         producer = self._tasks[fault.writer].producer
         if producer is not None:
             producer.paused_until_ms = self._scheduler.now_ms + fault.lasts_ms
-        return None
 
 
 def _rows_under_way(producer: SimulatedProducer) -> set[RowId]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import random
 import socket
 from collections import deque
@@ -28,6 +29,7 @@ from dataclasses import dataclass, field
 
 from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
 from model.cluster import Cluster
+from model.settings import API_NAMES
 from model.timeline import Timeline
 
 # What a socket takes before the peer has acknowledged any of it: little, so that requests wait half-written.
@@ -100,7 +102,7 @@ class Pipe:
         """Nothing arrives any more, not even the end."""
         self._ended = True
         self._allowance = 0
-        self._deliver = _nowhere
+        self._deliver = lambda data: None
 
     def hold(self) -> None:
         if self._held is None:
@@ -129,10 +131,6 @@ class Pipe:
             self._allowance -= len(piece)
         if piece:
             self._deliver(piece)
-
-
-def _nowhere(data: bytes | None) -> None:
-    pass
 
 
 @dataclass(slots=True, eq=False)
@@ -194,15 +192,12 @@ class Network:
     def delay_ms(self, client: str) -> int:
         """One way, with a tail: now and then a packet is lost, and repeated."""
         mean = self.weather.latency_ms
-        delay = self._rng.expovariate(1 / mean) if mean else 0.0
-        if self._rng.random() < 0.01 and self._may_lose(client):
-            self._lost_ms[client] = self.scheduler.now_ms
+        delay, now_ms = self._rng.expovariate(1 / mean) if mean else 0.0, self.scheduler.now_ms
+        is_apart = now_ms - self._lost_ms.get(client, -math.inf) >= self.weather.losses_apart_ms
+        if self._rng.random() < 0.01 and is_apart:
+            self._lost_ms[client] = now_ms
             delay += 20 * mean
         return int(delay)
-
-    def _may_lose(self, client: str) -> bool:
-        last_ms = self._lost_ms.get(client)
-        return last_ms is None or self.scheduler.now_ms - last_ms >= self.weather.losses_apart_ms
 
     def pieces(self, data: bytes) -> list[bytes]:
         if len(data) < 2 or self._rng.random() >= self.weather.pieces_rate:
@@ -227,14 +222,15 @@ class Network:
             pipe.cut(self._rng.randint(0, pipe.under_way_bytes))
 
     def mute(self, wire: Wire) -> None:
-        self._say("mute", wire)
-        self._impaired.append(wire)
-        wire.to_client.lose()
+        self._impair("mute", wire, wire.to_client)
 
     def deafen(self, wire: Wire) -> None:
-        self._say("deafen", wire)
+        self._impair("deafen", wire, wire.to_broker)
+
+    def _impair(self, what: str, wire: Wire, pipe: Pipe) -> None:
+        self._say(what, wire)
         self._impaired.append(wire)
-        wire.to_broker.lose()
+        pipe.lose()
 
     def garble(self, wire: Wire) -> None:
         """Make the client receive bytes that no broker sends, as soon as it is connected."""
@@ -308,9 +304,6 @@ class Network:
         return self._cluster if wire.stranger is None else wire.stranger
 
     # --- the client's side --------------------------------------------------------------------------------------------
-
-    def transport(self, name: str, on_event: Callable[[], None]) -> SimulatedTransport:
-        return SimulatedTransport(self, name, on_event)
 
     def resolve(self, host: str, port: int) -> Sequence[Address]:
         """Raises OSError for a name that does not exist."""
@@ -500,12 +493,9 @@ def _next_frame(received: bytearray) -> bytes | None:
     return frame
 
 
-_API_NAMES = {0: "Produce", 3: "Metadata", 18: "ApiVersions", 22: "InitProducerId"}
-
-
 def _describe(frame: bytes) -> str:
     key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
-    return f"{_API_NAMES.get(key, key)} v{version} ({int.from_bytes(frame[4:8], 'big')})"
+    return f"{API_NAMES.get(key, key)} v{version} ({int.from_bytes(frame[4:8], 'big')})"
 
 
 class SimulatedTransport:

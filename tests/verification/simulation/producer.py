@@ -43,7 +43,7 @@ from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import ids_differ
 from kafka_sink.records.columns import RecordColumns
 from model.timeline import Timeline, Timer
-from simulation.network import Network
+from simulation.network import Network, SimulatedTransport
 from simulation.outcome import EPOCH_MS, PoolState, Row, WriteOutcome, arrow_batch
 
 SPOILED = 0xDD
@@ -226,7 +226,7 @@ class SimulatedProducer:
         self._idle_turns = 0
         self.lock = TurnTakingLock(rng, turn_rate)
         self.lock.others["writer"] = self._turn_in_between
-        self.transport = network.transport(name, self._wake_up)
+        self.transport = SimulatedTransport(network, name, lambda: self._plan(0))
         self.network = WatchedNetworkClient(
             self.transport, clock_ms=scheduler.clock_ms, rng=rng,
             settings=replace(network_settings(config), client_software_version=SOFTWARE_VERSION),
@@ -266,9 +266,6 @@ class SimulatedProducer:
             producer=self.name, total_bytes=self.pool.total_bytes, available_bytes=self.pool.available_bytes,
             out_bytes=self.pool.out_bytes, peak_bytes=self.pool.peak_bytes, in_flight=self.network.has_in_flight,
         )  # fmt: skip
-
-    def _wake_up(self) -> None:
-        self._plan(0)
 
     def _plan(self, delay_ms: int) -> None:
         if self.ended:

@@ -10,7 +10,6 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -19,14 +18,14 @@ from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.consumer.fetch_range import RecordSet
 from kafka_sink.records.decoder import RecordSetDecoder
 from model.broker import Operation
-from model.clients import ByteClient, record_batch
+from model.clients import ByteClient, produce_request, record_batch
 from model.cluster import Cluster
 from model.partition import Partition
 from model.read_journal import Isolation, ReadableRecord
 from model.record_batches import RecordBatch
 from model.settings import FETCH, KAFKA_3_3, LIST_OFFSETS, METADATA, PRODUCE, WRITE_TXN_MARKERS, ClusterSettings
 from model.timeline import Timeline
-from model.wire import kio_module
+from model.wire import request_of
 from simulation.faults import address_of
 from simulation.network import Network
 
@@ -66,8 +65,7 @@ class ReadFaults:
             self.cluster.brokers[node_id].forgive()
 
     def _leading(self, partition: int) -> Partition | None:
-        leader = self.cluster.leader(self.topic, partition)
-        replica = self.cluster.replica(self.topic, partition, leader) if leader is not None else None
+        replica = self.cluster.leading_replica(self.topic, partition)
         is_leading = replica is not None and replica.is_leader and self.cluster.is_alive(replica.node_id)
         return replica if is_leading else None
 
@@ -244,24 +242,18 @@ class ReadTraffic:
         self._send(records, "x")
 
     def _send(self, records: bytes, transactional_id: str | None) -> None:
-        kio_version = kio_module(PRODUCE, _PRODUCE_VERSION, "request")
-        data = kio_version.PartitionProduceData(index=self._partition, records=records)
-        self._to_leader(
-            PRODUCE, _PRODUCE_VERSION,
-            kio_version.ProduceRequest(
-                transactional_id=transactional_id, acks=self._rng.choice([1, -1]), timeout=timedelta(seconds=1),
-                topic_data=(kio_version.TopicProduceData(name="t", partition_data=(data,)),),
-            ),
+        message = produce_request(
+            _PRODUCE_VERSION, {("t", self._partition): records}, {}, acks=self._rng.choice([1, -1]), timeout_ms=1_000,
+            transactional_id=transactional_id,
         )  # fmt: skip
+        self._to_leader(PRODUCE, _PRODUCE_VERSION, message)
 
     def end(self, producer_id: int) -> int | None:
-        kio_version = kio_module(WRITE_TXN_MARKERS, 1, "request")
-        topics = (kio_version.WritableTxnMarkerTopic(name="t", partition_indexes=(self._partition,)),)
-        marker = kio_version.WritableTxnMarker(
-            transaction_result=self.ended[producer_id], topics=topics, coordinator_epoch=0, producer_id=producer_id,
-            producer_epoch=0,
-        )  # fmt: skip
-        return self._to_leader(WRITE_TXN_MARKERS, 1, kio_version.WriteTxnMarkersRequest(markers=(marker,)))
+        marker = {
+            "transaction_result": self.ended[producer_id], "coordinator_epoch": 0, "producer_id": producer_id,
+            "producer_epoch": 0, "topics": ({"name": "t", "partition_indexes": (self._partition,)},),
+        }  # fmt: skip
+        return self._to_leader(WRITE_TXN_MARKERS, 1, request_of(WRITE_TXN_MARKERS, 1, markers=(marker,)))
 
     def _to_leader(self, api_key: int, version: int, message: Any) -> int | None:
         leader = self.client.cluster.leader("t", self._partition)

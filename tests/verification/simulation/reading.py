@@ -29,6 +29,7 @@ from model.partition import Partition
 from model.read_journal import Fate
 from model.timeline import Timer
 from simulation import read_world as world
+from simulation.network import SimulatedTransport
 from simulation.producer import SOFTWARE_VERSION
 from simulation.read_world import ReadResult, ReadWorld, Row, Trace
 
@@ -59,7 +60,7 @@ class ReadingWorld(ReadWorld):
         self._topic_id = self._cluster.topic_id(world.TOPIC)
         # Of the reader, after each record set: a truncation hits what a slow one has not read yet.
         self._pauses_ms = rng.choice([(0, 0, 5, 300), (0, 300, 1_000, 3_000)])
-        self._transport = self._network.transport("reader", self._wake_up)
+        self._transport = SimulatedTransport(self._network, "reader", lambda: self._plan_turn(0))
         given = {"kafka.bootstrap.servers": self._servers, "subscribe": world.TOPIC}
         config = read_config(given_options(given, table=READING)).consumer
         self._client = NetworkClient(
@@ -91,8 +92,7 @@ class ReadingWorld(ReadWorld):
         # Offsets that have had a record without a row: a marker, or a row of an aborted transaction.
         self._without_row: set[int] = set()
         self.topic_gone = False
-        # The leader epoch under which all before `_next` was seen.
-        # Of each batch of the log, as it was when the last range was planned.
+        # The leader epoch of each batch of the log, as it was when the last range was planned.
         self._epochs: dict[int, int] = {}
         self._range: FetchRange | None = None
         self._fetcher: Fetcher | None = None
@@ -138,9 +138,6 @@ class ReadingWorld(ReadWorld):
     @property
     def _is_over(self) -> bool:
         return self._is_last and self._fetcher is None
-
-    def _wake_up(self) -> None:
-        self._plan_turn(0)
 
     def _plan_turn(self, wait_ms: int) -> None:
         at_ms = max(self._scheduler.now_ms + wait_ms, self._busy_until_ms)
@@ -198,9 +195,10 @@ class ReadingWorld(ReadWorld):
         if end <= self._next:
             return False
         record_epoch = self._epochs[max(offset for offset in self._epochs if offset < end)]
+        leader_epoch = self._cluster.state(world.TOPIC, world.PARTITION).leader_epoch
         self._range = FetchRange(
             world.TOPIC, self._topic_id if self._knows_ids else None, world.PARTITION, self._next, end,
-            self._epoch_of(), record_epoch=record_epoch,
+            leader_epoch, record_epoch=record_epoch,
             record_start=min(offset for offset, epoch in self._epochs.items() if epoch == record_epoch),
         )  # fmt: skip
         self._say(f"reads {self._range}")
@@ -212,18 +210,16 @@ class ReadingWorld(ReadWorld):
             for each in self._cluster.readable_records(world.TOPIC, world.PARTITION, self._isolation, self._next, end)
             if each.fate is Fate.KEPT
         }
-        self._fetcher = Fetcher(
-            self._range, settings=self._settings, network=self._client, metadata=self._new_metadata(), rng=self._rng,
-            now_ms=self._scheduler.now_ms,
-        )  # fmt: skip
-        return True
-
-    def _new_metadata(self) -> Metadata:
-        """For each range, as `kafka_sink.kafka.reader` does."""
-        return Metadata(
+        # New for each range, as in `kafka_sink.kafka.reader`.
+        metadata = Metadata(
             max_age_ms=self._metadata_max_age_ms, max_idle_ms=MAX_IDLE_MS, backoff_initial_ms=100,
             backoff_max_ms=1_000, rng=self._rng, creates_topics=False,
         )  # fmt: skip
+        self._fetcher = Fetcher(
+            self._range, settings=self._settings, network=self._client, metadata=metadata, rng=self._rng,
+            now_ms=self._scheduler.now_ms,
+        )  # fmt: skip
+        return True
 
     def _replica(self, leader: int) -> Partition:
         replica = self._cluster.replica(world.TOPIC, world.PARTITION, leader)
@@ -242,12 +238,11 @@ class ReadingWorld(ReadWorld):
         self._epochs = epochs
 
     def _end_of_log(self, leader: int) -> int:
-        if self._isolation_level is IsolationLevel.READ_COMMITTED:
-            return self._cluster.last_stable_offset(world.TOPIC, world.PARTITION)
-        return self._cluster.high_watermark(world.TOPIC, world.PARTITION, leader)
-
-    def _epoch_of(self) -> int:
-        return self._cluster.state(world.TOPIC, world.PARTITION).leader_epoch
+        replica = self._replica(leader)
+        first = replica.log.transactions.first_unstable_offset(replica.high_watermark)
+        if first is None or self._isolation_level is IsolationLevel.READ_UNCOMMITTED:
+            return replica.high_watermark
+        return min(first, replica.high_watermark)
 
     def _take(self, record_set: RecordSet) -> None:
         assert self._range is not None

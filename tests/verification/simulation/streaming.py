@@ -457,8 +457,7 @@ class StreamingWorld(ReadWorld):
         self.counts["stream: records"] += len(rows)
 
     def _leader(self, partition: int) -> Partition | None:
-        leader = self._cluster.leader(world.TOPIC, partition)
-        return None if leader is None else self._cluster.replica(world.TOPIC, partition, leader)
+        return self._cluster.leading_replica(world.TOPIC, partition)
 
     def _logs(self) -> Iterator[tuple[Log, Partition]]:
         for number in range(self._cluster.partition_count(world.TOPIC)):

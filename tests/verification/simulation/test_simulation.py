@@ -32,7 +32,7 @@ from reliability.campaign import Campaign
 from simulation import __main__ as command
 from simulation import reached, seeds
 from simulation.faults import BASE_CONFIG, make_plan
-from simulation.network import BufferChanged, Network
+from simulation.network import BufferChanged, Network, SimulatedTransport
 from simulation.oracles import ORACLES, PROGRESS_MS, judge
 from simulation.outcome import EPOCH_MS, LogKey, Outcome, PoolState, Record, Row, RowId, WriteOutcome
 from simulation.producer import SimulatedProducer, Violation, WatchedPool
@@ -377,7 +377,7 @@ def test_no_oracle_minds(what: str, doctors: tuple[Doctor, ...]) -> None:
 
 def test_a_buffer_that_changes_on_the_wire_is_seen() -> None:
     scheduler, network = _network()
-    transport = network.transport("w", lambda: None)
+    transport = SimulatedTransport(network, "w", lambda: None)
     transport.connect(0, Address(2, ("broker-1", 9092)))
     while transport.poll(0) != [Connected(0)]:
         scheduler.step()
