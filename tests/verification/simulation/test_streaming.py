@@ -3,21 +3,20 @@ is seen to be broken."""
 
 import functools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from kafka_sink.kafka.consumer import fetch_policy
-from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss
-from kafka_sink.kafka.consumer.fetcher import Fetcher, FetchSettings
+from kafka_sink.kafka.consumer.fetcher import Fetcher
 from kafka_sink.kafka.consumer.gaps import Gaps
 from kafka_sink.kafka.protocol.api import ClientResponse
 from kafka_sink.kafka.protocol.apis.fetch import FetchResponse
 from kafka_sink.kafka.reader import Fetch, Reader
 from kafka_sink.spark.reading import continuity, stream_logs, stream_plan
-from kafka_sink.spark.reading.positions import Positions
 from kafka_sink.spark.reading.stream_plan import StreamPlan
 from simulation.group_streaming import GroupStreamingWorld
 from simulation.read_world import TOPIC, WEIGHTS, ReadResult
@@ -42,40 +41,37 @@ def test_the_faults_of_reads_are_real() -> None:
         assert counts[f"read: {what}"] > 0, what
 
 
-def instead(target: object, name: str, value: object) -> Callable[[pytest.MonkeyPatch], None]:
+Mistake = Callable[[pytest.MonkeyPatch], None]
+
+
+def instead(target: object, name: str, value: object) -> Mistake:
     return lambda patch: patch.setattr(target, name, value)
 
 
-def no_aborted_transactions(patch: pytest.MonkeyPatch) -> None:
-    take = Fetcher._take_records
+def after(target: type, name: str, mistake: Callable[..., object]) -> Mistake:
+    """`mistake` is made after each call of a method, with the call's arguments."""
+    shipped = getattr(target, name)
 
-    def mistaken(self: Fetcher, answer: ClientResponse, response: FetchResponse, now_ms: int) -> None:
-        take(self, answer, replace(response, aborted_transactions=()), now_ms)
+    def mistaken(*args: Any) -> Any:
+        result = shipped(*args)
+        mistake(*args)
+        return result
 
-    patch.setattr(Fetcher, "_take_records", mistaken)
-
-
-def read_losses_untold(patch: pytest.MonkeyPatch) -> None:
-    lose = Fetcher._lose
-
-    def mistaken(self: Fetcher, loss: Loss) -> None:
-        lose(self, loss)
-        self.losses.clear()
-
-    patch.setattr(Fetcher, "_lose", mistaken)
+    return instead(target, name, mistaken)
 
 
-def gaps_by_empty_answers(patch: pytest.MonkeyPatch) -> None:
-    take = Fetcher._take_records
-
-    def mistaken(self: Fetcher, answer: ClientResponse, response: FetchResponse, now_ms: int) -> None:
-        take(self, answer, response, now_ms)
-        if not response.records:
-            self._position = max(self._position, response.last_stable_offset)
-
-    patch.setattr(Fetcher, "_take_records", mistaken)
+def forget_position(self: Fetcher, answer: ClientResponse, response: FetchResponse, now_ms: int) -> None:
+    if not response.records:
+        self._position = max(self._position, response.last_stable_offset)
 
 
+take, fetch = Fetcher._take_records, Reader.fetch
+no_aborted_transactions = instead(
+    Fetcher, "_take_records",
+    lambda self, answer, response, now_ms: take(self, answer, replace(response, aborted_transactions=()), now_ms),
+)  # fmt: skip
+read_losses_untold = after(Fetcher, "_lose", lambda self, loss: self.losses.clear())
+gaps_by_empty_answers = after(Fetcher, "_take_records", forget_position)
 epochs_unchecked = instead(Fetcher, "_must_check_epoch", lambda self: False)
 read_topic_ids_not_compared = instead(fetch_policy, "ids_differ", lambda first, second: False)
 offsets_not_doubted = instead(Gaps, "has_doubt", lambda *args, **facts: False)
@@ -110,7 +106,7 @@ def test_a_seed(seed: int) -> None:
 
 
 def test_a_task_that_reads_all_partitions_at_once() -> None:
-    result = run_stream(3, kind=Packed)
+    result = run_stream(3, kind=harsh(share_of_packed=1))
     assert result.problem is None
     assert result.counts["stream: shared reads"] > 3
 
@@ -147,24 +143,12 @@ what_is_behind_the_last_stable_offset_is_lost = instead(
 )
 
 
-def tasks_read_what_replaced_their_records(patch: pytest.MonkeyPatch) -> None:
-    fetch = Reader.fetch
-
-    def mistaken(self: Reader, range_: FetchRange, settings: FetchSettings) -> Fetch[Any, Any]:
-        return fetch(self, range_, replace(settings, reads_replacements=True))
-
-    patch.setattr(Reader, "fetch", mistaken)
-
-
-def the_beginning_is_not_recorded(patch: pytest.MonkeyPatch) -> None:
-    initial = StreamPlan.initial
-
-    def mistaken(self: StreamPlan, client: Any) -> Positions:
-        positions = initial(self, client)
-        self._only_recorded = {}
-        return positions
-
-    patch.setattr(StreamPlan, "initial", mistaken)
+tasks_read_what_replaced_their_records = instead(
+    Reader, "fetch", lambda self, range_, settings: fetch(self, range_, replace(settings, reads_replacements=True))
+)
+the_beginning_is_not_recorded = after(
+    StreamPlan, "initial", lambda self, client: setattr(self, "_only_recorded", {})
+)  # fmt: skip
 
 
 class Steady(StreamingWorld):
@@ -195,26 +179,20 @@ class Harsh(Steady):
         return {**super()._weights(), "truncation": 60, "topic_again": 3}
 
 
-class Packed(Harsh):
-    """One task reads all partitions."""
+def harsh(given: Mapping[str, str] = MappingProxyType({}), **shares: float) -> type[StreamingWorld]:
+    class Given(Harsh):
+        def _options(self) -> dict[str, str]:
+            return {**super()._options(), **given}
 
-    share_of_packed = 1
-
-
-class FromLatest(Harsh):
-    def _options(self) -> dict[str, str]:
-        return {**super()._options(), "startingOffsets": "latest"}
-
-
-class FromLastOffsets(Harsh):
-    """Begins before the end, so its first micro-batch would have rows."""
-
-    share_of_moving = 1
+    for name, share in shares.items():
+        setattr(Given, name, share)
+    return Given
 
 
-class OfCommitted(Harsh):
-    def _options(self) -> dict[str, str]:
-        return {**super()._options(), "kafka.isolation.level": "read_committed"}
+FromLatest = harsh({"startingOffsets": "latest"})
+# It begins before the end, so its first micro-batch would have rows.
+FromLastOffsets = harsh(share_of_moving=1)
+OfCommitted = harsh({"kafka.isolation.level": "read_committed"})
 
 
 @pytest.mark.parametrize(
