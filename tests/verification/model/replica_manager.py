@@ -265,25 +265,25 @@ class ReplicaManager:
         """With acks=all. `on_complete` gets the outcome, perhaps before this returns; after `timeout_ms` that is
         REQUEST_TIMED_OUT, whatever becomes of the batch."""
 
-        def append() -> Appended:
-            return self.replica(key).append_as_coordinator(records, self._timeline.now_ms, verification)
+        def append(replica: Partition) -> Appended:
+            return replica.append_as_coordinator(records, self._timeline.now_ms, verification)
 
         self._append_internally(key, append, timeout_ms, on_complete)
 
     def append_marker(
         self, key: TopicIdPartition, marker: EndTransactionMarker, on_complete: Callable[[ErrorCode], None]
     ) -> None:
-        def append() -> Appended:
-            return self.replica(key).append_marker(marker, self._timeline.now_ms)
+        def append(replica: Partition) -> Appended:
+            return replica.append_marker(marker, self._timeline.now_ms)
 
         self._append_internally(key, append, INTERNAL_TIMEOUT_MS, on_complete)
 
     def _append_internally(
-        self, key: TopicIdPartition, append: Callable[[], Appended], timeout_ms: int,
+        self, key: TopicIdPartition, append: Callable[[Partition], Appended], timeout_ms: int,
         on_complete: Callable[[ErrorCode], None],
     ) -> None:  # fmt: skip
         try:
-            appended = append()
+            appended = append(self.replica(key))
         except Refused as refused:
             on_complete(refused.code)
             return

@@ -70,8 +70,8 @@ def encode_response(request: Request, message: Any) -> bytes:
     message_type: Any = type(message)
     header_type = message_type.__header_schema__
     buffer = io.BytesIO()
-    _writer(header_type)(buffer, header_type(correlation_id=request.correlation_id))
-    _writer(message_type)(buffer, message)
+    kio.serial.entity_writer(header_type)(buffer, header_type(correlation_id=request.correlation_id))
+    kio.serial.entity_writer(message_type)(buffer, message)
     return buffer.getvalue()
 
 
@@ -153,8 +153,3 @@ def _variant_of(kio_type: Any, changed: tuple[Any, ...]) -> Any:
 @functools.cache
 def _reader(entity_type: Any) -> Any:
     return kio.serial.entity_reader(entity_type)
-
-
-@functools.cache
-def _writer(entity_type: Any) -> Any:
-    return kio.serial.entity_writer(entity_type)

@@ -144,28 +144,22 @@ UNREACHED: dict[str, str] = {
 }  # fmt: skip
 
 
-class _Counting(Mapping[Any, Any]):
+class _Counting(dict[Any, Any]):
     def __init__(self, table: Mapping[Any, Any], counts: Counter[str], prefix: str) -> None:
-        self._table = table
+        super().__init__(table)
         self._counts = counts
         self._prefix = prefix
 
     def __getitem__(self, key: Any) -> Any:
-        value = self._table[key]
+        value = super().__getitem__(key)
         self._counts[f"{self._prefix} {_name(key)}"] += 1
         return value
 
     def get(self, key: Any, default: Any = None) -> Any:
-        return self[key] if key in self._table else default
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._table
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._table)
-
-    def __len__(self) -> int:
-        return len(self._table)
+        try:
+            return self[key]
+        except KeyError:
+            return default
 
 
 def _name(key: Any) -> str:
@@ -202,8 +196,8 @@ def counting() -> Iterator[Counter[str]]:
     counts: Counter[str] = Counter()
     batches, connections = producer_batch.TRANSITIONS, connection.TRANSITIONS
     transactions = transaction_manager.TRANSITIONS
-    producer_batch.TRANSITIONS = _Counting(batches, counts, "batch")  # type: ignore[assignment]
-    transaction_manager.TRANSITIONS = _Counting(transactions, counts, "transaction")  # type: ignore[assignment]
+    producer_batch.TRANSITIONS = _Counting(batches, counts, "batch")
+    transaction_manager.TRANSITIONS = _Counting(transactions, counts, "transaction")
     connection.TRANSITIONS = MappingProxyType(
         {state: _Counting(row, counts, f"connection {state.name} x") for state, row in connections.items()}
     )
