@@ -21,7 +21,7 @@ from kio.schema.errors import ErrorCode
 from model.controller import NO_LEADER, Controller, PartitionState, TopicImage
 from model.internal_topics import INTERNAL_TOPICS
 from model.replica_manager import ReplicaManager
-from model.settings import API_VERSIONS, FETCH, METADATA, PRODUCE, ClusterSettings, Generation
+from model.settings import API_VERSIONS, FETCH, METADATA, PRODUCE, ClusterSettings
 from model.timeline import Timeline
 from model.wire import NotARequest, Request, decode_request, encode_response, response_of
 
@@ -32,10 +32,6 @@ Rule = Callable[[Request], ErrorCode]
 PRODUCER_IDS_PER_BLOCK = 1_000
 # A throttled Fetch is answered without a partition; what it would have got is to be asked for again.
 _FETCHED_NOTHING: Mapping[str, Any] = {"error_code": ErrorCode.none, "responses": ()}
-
-
-def address_of(node_id: int, settings: ClusterSettings) -> tuple[str, int]:
-    return settings.addresses.get(node_id, (f"broker-{node_id}", PORT))
 
 
 @dataclass(slots=True, eq=False)
@@ -116,7 +112,6 @@ class Broker:
         self.node_id = node_id
         self.replicas = replicas
         self._settings = settings
-        self._cluster_id = settings.cluster_id
         self._timeline = timeline
         self._controller = controller
         self._outgoing = outgoing
@@ -132,10 +127,6 @@ class Broker:
             METADATA: self._metadata,
             API_VERSIONS: self._tell_api_versions,
         }
-
-    @property
-    def _generation(self) -> Generation:
-        return self.replicas.generation
 
     def serve(self, handlers: Handlers) -> None:
         self._handlers |= handlers
@@ -216,7 +207,7 @@ class Broker:
             if frame is None:
                 break
             try:
-                request = decode_request(frame, self._generation.api_versions)
+                request = decode_request(frame, self.replicas.generation.api_versions)
             except NotARequest:
                 self._close(connection)
             else:
@@ -273,7 +264,7 @@ class Broker:
         self._handle_next(connection)
 
     def address_of(self, node_id: int) -> tuple[str, int]:
-        return address_of(node_id, self._settings)
+        return self._settings.addresses.get(node_id, (f"broker-{node_id}", PORT))
 
     def next_withheld(self) -> bool:
         is_withheld = self._withheld > 0
@@ -286,14 +277,14 @@ class Broker:
         return refusals.popleft() if refusals else ErrorCode.none
 
     def _tell_api_versions(self, connection: Connection, request: Request) -> None:
-        code, api_versions = ErrorCode.none, self._generation.api_versions
+        code, api_versions = ErrorCode.none, self.replicas.generation.api_versions
         if request.message is None:
             # KIP-511: in version 0, which anybody can read, with the range to choose from.
             request = Request(API_VERSIONS, 0, request.correlation_id, None)
-            told = (API_VERSIONS,) if self._generation.names_its_versions else ()
+            told = (API_VERSIONS,) if self.replicas.generation.names_its_versions else ()
             code, api_versions = ErrorCode.unsupported_version, {api_key: api_versions[api_key] for api_key in told}
         # A feature of level 0 counts as none (KIP-584).
-        level = self._generation.transaction_version
+        level = self.replicas.generation.transaction_version
         feature = {"name": "transaction.version", "max_version_level": level, "min_version_level": level}
         self.answer(
             connection, request, error_code=code, finalized_features_epoch=0,
@@ -322,8 +313,8 @@ class Broker:
             topics = [self._topic_asked_for(topic, code) for topic in asked]
         self.answer(
             connection, request, brokers=[self.described(node_id) for node_id in image.alive],
-            cluster_id=self._cluster_id, controller_id=image.alive[0] if image.alive else NO_LEADER, topics=topics,
-            error_code=ErrorCode.none,
+            cluster_id=self._settings.cluster_id, topics=topics, error_code=ErrorCode.none,
+            controller_id=image.alive[0] if image.alive else NO_LEADER,
         )  # fmt: skip
 
     def described(self, node_id: int) -> dict[str, Any]:
@@ -351,7 +342,7 @@ class Broker:
         if topic is None and code is ErrorCode.none:
             code = ErrorCode.unknown_topic_or_partition
         states = topic.partitions if topic is not None and code is ErrorCode.none else ()
-        has_ids = self._generation.has_topic_ids and self.replicas.image.has_topic_ids
+        has_ids = self.replicas.generation.has_topic_ids and self.replicas.image.has_topic_ids
         return {
             "error_code": code, "name": name, "is_internal": name in INTERNAL_TOPICS,
             "topic_id": unknown_topic_id if topic is None else topic.topic_id if has_ids else None,

@@ -166,12 +166,9 @@ class PartitionLog:
         """`end_offset_of`, from what retention and DeleteRecords left."""
         return _end_offset_of(epoch, self.stored_epoch_starts, self.end_offset)
 
-    def delete_before(self, offset: int) -> bool:
-        """The log starts at `offset` from now on, perhaps inside of a batch. False if it starts there or later."""
-        if offset <= self.start_offset:
-            return False
-        self.start_offset = offset
-        return True
+    def delete_before(self, offset: int) -> None:
+        """The log starts at `offset` or later from now on, perhaps inside of a batch."""
+        self.start_offset = max(self.start_offset, offset)
 
     def clean(self, base_offset: int, left: RecordBatch | None) -> None:
         """Compaction left this of the batch at `base_offset`; None: nothing."""

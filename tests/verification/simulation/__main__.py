@@ -24,17 +24,12 @@ def main() -> int:
     # What the product logs of the faults that it meets.
     logging.disable()
     try:
-        return _main(arguments)
+        if arguments.seed is not None:
+            return _replay(arguments.seed, arguments.trace)
+        report = _run(range(arguments.first, arguments.first + arguments.seeds), arguments.jobs)
     finally:
         # A test calls `main` in a process of other tests.
         logging.disable(logging.NOTSET)
-
-
-def _main(arguments: argparse.Namespace) -> int:
-    if arguments.seed is not None:
-        return _replay(arguments.seed, arguments.trace)
-    seeds = range(arguments.first, arguments.first + arguments.seeds)
-    report = _run(seeds, arguments.jobs)
     print("\n".join(report.lines()))
     if arguments.results is not None:
         report.campaign().write(arguments.results)
