@@ -9,7 +9,6 @@ import uuid
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
@@ -18,12 +17,11 @@ from kafka_sink.errors import FetchRefused, KafkaSinkError, ReadStalled, Records
 from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.consumer.fetcher import Fetcher
-from kafka_sink.kafka.protocol.api import ClientResponse
-from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.records.batch_table import OldFormat, Undecodable
 from kafka_sink.records.decoder import RecordSetDecoder
 from record_sets import Batch, plain
-from scripted_reads import read_settings, readers_metadata
+from scripted_kafka import ScriptedKafka, ScriptedNetwork
+from scripted_reads import ScriptedLog, read_settings, readers_metadata, serve
 
 CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE = 2, 1
 _UP_TO_MAGIC, _LENGTH_END, _LEAST_LENGTH = 17, 12, 14
@@ -96,59 +94,6 @@ class Reading:
         return isinstance(self.error, (RecordsCorrupt, Undecodable)) and not isinstance(self.error, OldFormat)
 
 
-class _Network:
-    """A cluster of one broker, which answers at once."""
-
-    def __init__(self, log: DamagedLog) -> None:
-        self._log = log
-        self._answers: list[ClientResponse] = []
-        self.last_error = ""
-        self.interruptions = self.handshakes = 0
-
-    def ready(self, node_id: int, now_ms: int) -> bool:
-        return True
-
-    def is_down(self, node_id: int) -> bool:
-        return False
-
-    def least_loaded_node(self, now_ms: int) -> int | None:
-        return 1
-
-    def api_version(self, node_id: int, request: Any) -> int | None:
-        return 1
-
-    def throttled_ms(self, now_ms: int) -> int:
-        return 0
-
-    def throttles(self, now_ms: int) -> dict[int, tuple[int, int]]:
-        return {}
-
-    def update_brokers(self, brokers: Sequence[apis.Broker]) -> None:
-        pass
-
-    def learn(self, broker: apis.Broker) -> None:
-        pass
-
-    def send(self, node_id: int, request: Any, now_ms: int, token: object = None, expect_response: bool = True) -> None:
-        self._answers.append(ClientResponse(node_id, request, token, self._answer(request), None, 0))
-
-    def _answer(self, request: Any) -> Any:
-        match request:
-            case apis.MetadataRequest():
-                topic = apis.TopicMetadata(0, "t", TOPIC_ID, (apis.PartitionMetadata(0, 0, 1, 7),))
-                return apis.MetadataResponse(0, "c", 1, (apis.Broker(1, "h", 1),), (topic,))
-            case apis.FetchRequest():
-                return self._log.fetch(request)
-            case apis.ListOffsetsRequest(asked=(asked,)):
-                offset = self._log.start_offset if asked.timestamp_ms == apis.EARLIEST else self._log.end_offset
-                return apis.ListOffsetsResponse(0, (apis.ListedOffset("t", 0, 0, -1, offset, 7),))
-        raise AssertionError(request)
-
-    def poll(self) -> list[ClientResponse]:
-        answers, self._answers = self._answers, []
-        return answers
-
-
 def read(
     log: DamagedLog,
     first: int,
@@ -160,13 +105,17 @@ def read(
 ) -> Reading:
     """Read `first` to before `end`, as a task does. `answer_ms`: what an answer takes."""
     settings = read_settings(isolation_level=level or IsolationLevel.READ_UNCOMMITTED, fetch_max_bytes=max_bytes)
-    network, now_ms = _Network(log), 0
+    kafka = ScriptedKafka([1])
+    kafka.topic_id, kafka.leader_epoch = TOPIC_ID, 7
+    serve(kafka, {("t", 0): ScriptedLog(log.start_offset, log.end_offset)})
+    kafka.always(apis.FetchRequest, log.fetch)
+    network = ScriptedNetwork(kafka, last_error="")
     range_ = FetchRange("t", TOPIC_ID, 0, first, end, leader_epoch=7)
     metadata, rng = readers_metadata(), random.Random(2)
     fetcher = Fetcher(range_, settings=settings, network=network, metadata=metadata, rng=rng, now_ms=0)
     values: list[tuple[int, bytes]] = []
     while not fetcher.is_done:
-        record_set = fetcher.take(now_ms)
+        record_set = fetcher.take(kafka.now_ms)
         if record_set is not None:
             decoder = RecordSetDecoder(
                 record_set.records, first_offset=record_set.offset, end_offset=record_set.end,
@@ -178,10 +127,9 @@ def read(
             except Undecodable as error:
                 return Reading(values, error, len(log.asked))
             assert decoder.next_offset == min(record_set.next_offset, record_set.end)
-        wait_ms = fetcher.run_once(now_ms)
-        answers = network.poll()
-        now_ms += answer_ms if answers else wait_ms
-        fetcher.handle(answers, now_ms)
+        answers = network.poll(fetcher.run_once(kafka.now_ms))
+        kafka.now_ms += answer_ms if answers else 0
+        fetcher.handle(answers, kafka.now_ms)
     return Reading(values, fetcher.failure, len(log.asked))
 
 
@@ -324,11 +272,11 @@ def test_the_error_is_about_the_first_offset_that_is_not_read() -> None:
 class EmptyBatches(DamagedLog):
     """A broker that hands out one empty batch after the other."""
 
-    def fetch(self, request: FetchRequest) -> FetchResponse:
+    def fetch(self, request: apis.FetchRequest) -> apis.FetchResponse:
         empty = memoryview(bytes(Batch(base_offset=request.offset)))
         self.asked.append(request)
         assert len(self.asked) < 1_000, "the reader has no patience"
-        return FetchResponse(0, 0, self.end_offset, self.end_offset, 0, records=empty)
+        return apis.FetchResponse(0, 0, self.end_offset, self.end_offset, 0, records=empty)
 
 
 def test_empty_batches_are_no_record_that_a_task_has_waited_for() -> None:

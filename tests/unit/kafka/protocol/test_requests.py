@@ -1,4 +1,5 @@
-"""Our requests as another client reads them, and answers as it writes them (kafka-python; not kio, which we use)."""
+"""What writes and reads send as another client reads it, and answers as it writes them (kafka-python; not kio, which
+we use). Other requests are in test_transactions.py."""
 
 import importlib
 import subprocess
@@ -11,10 +12,12 @@ import pytest
 
 import apis
 from kafka_sink.errors import ProtocolError
+from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.protocol.api import NOT_REPORTED, Request
 from kafka_sink.kafka.protocol.apis import all_apis
 from kafka_sink.kafka.protocol.requests import decode_response, encode_request, select_version
-from their_messages import answered, as_they_read, encoded, lacks, name_of, written
+from kafka_sink.records.record_batch import AbortedTransaction
+from their_messages import answered, as_they_read, encoded, lacks, name_of, to_other_questions, written
 
 ORDERS, CLICKS = uuid.UUID(int=7), uuid.UUID(int=8)
 RECORDS = bytes(range(256)) * 40
@@ -27,16 +30,25 @@ ANONYMOUS = replace(PRODUCE, partitions=(replace(PRODUCE.partitions[0], topic_id
 ORDERS_ALONE = apis.MetadataRequest(("orders",), allow_auto_topic_creation=True)
 DESCRIBED = apis.MetadataRequest(("orders",), False, describe=True)
 ALL_TOPICS = apis.MetadataRequest(None, False)
-INIT, INIT_TXN = apis.InitProducerIdRequest(60_000), apis.InitProducerIdRequest(1, "s.0")
 SASL = apis.SaslAuthenticateRequest(b"secret")
 SOFTWARE = apis.ApiVersionsRequest("name", "1.0")
 SENT_RECORDS = [
     {"partition_data": [{"index": 2, "records": RECORDS}, {"index": 0, "records": RECORDS[100:]}]},
     {"partition_data": [{"index": 0, "records": b"few"}]},
 ]
+OTHER = uuid.UUID(int=10)
+FETCH = apis.FetchRequest("orders", ORDERS, 2, 2**40, 7, IsolationLevel.READ_COMMITTED, 1 << 20, 1, 500, "a")
+# A topic comes twice, because the order of partitions counts.
+SHARED = apis.SharedFetchRequest(
+    (FETCH, replace(FETCH, topic="clicks", topic_id=OTHER, partition=0), replace(FETCH, partition=3)), 1 << 20, 0
+)
+FETCH_VERSIONS = range(11, 19)
+FETCHED = {"partition": 2, "fetch_offset": 2**40, "current_leader_epoch": 7, "partition_max_bytes": 1 << 20}
+
+
 # The requests, their versions, and what another client reads: from the lowest version on, as Kafka 2.1 or Event Hubs
 # take it.
-ENCODED: list[tuple[Any, Any, dict[str, Any]]] = [
+@pytest.mark.parametrize(("request_", "versions", "expected"), [
     (PRODUCE, range(7, 14), {"transactional_id": None, "acks": -1, "timeout_ms": 30_000, "topic_data": SENT_RECORDS}),
     (PRODUCE, range(7, 13), {"topic_data": [{"name": "orders"}, {"name": "clicks"}]}),
     (PRODUCE, (13,), {"topic_data": [{"topic_id": ORDERS}, {"topic_id": CLICKS}]}),
@@ -46,31 +58,40 @@ ENCODED: list[tuple[Any, Any, dict[str, Any]]] = [
     (DESCRIBED, range(8, 14), {"include_topic_authorized_operations": True, "allow_auto_topic_creation": False}),
     (apis.MetadataRequest((), False), (5, 12), {"topics": []}),
     (ALL_TOPICS, (4, 9, 12), {"topics": None}),
-    (INIT, (0, 1, 4, 5), {"transactional_id": None, "transaction_timeout_ms": 60_000}),
-    (INIT, (4, 5), {"producer_id": -1, "producer_epoch": -1}),
-    (INIT_TXN, (3,), {"transactional_id": "s.0"}),
     (SASL, (0, 1), {"auth_bytes": b"secret"}),
     (SOFTWARE, (0, 2), {}),
     (SOFTWARE, (3,), {"client_software_name": "name", "client_software_version": "1.0"}),
-]
+    (
+        FETCH,
+        FETCH_VERSIONS,
+        {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 1, "rack_id": "a"}
+        | {"session_id": 0, "session_epoch": -1, "forgotten_topics_data": []}
+        | {"topics": [{"partitions": [FETCHED | {"log_start_offset": -1}]}]},
+    ),
+    (
+        SHARED,
+        FETCH_VERSIONS,
+        {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 1, "rack_id": "a"}
+        | {"topics": [{"partitions": [FETCHED | {"partition": number}]} for number in (2, 0, 3)]},
+    ),
+    (FETCH, range(11, 13), {"topics": [{"topic": "orders"}]}),
+    (FETCH, range(13, 19), {"topics": [{"topic_id": ORDERS}]}),
+], ids=name_of)  # fmt: skip
+def test_another_client_reads_what_is_sent(request_: Request, versions: Any, expected: dict[str, Any]) -> None:
+    for version in versions:
+        assert lacks(as_they_read(request_, version), expected) is None, version
 
 
-class TestEncode:
-    @pytest.mark.parametrize(("request_", "versions", "expected"), ENCODED, ids=name_of)
-    def test_another_client_reads_what_is_sent(self, request_: Request, versions: Any, expected: Any) -> None:
-        for version in versions:
-            assert lacks(as_they_read(request_, version), expected) is None, version
-
-    def test_records_are_spliced_in_and_small_pieces_joined(self) -> None:
-        buffers = encode_request(PRODUCE, version=13, correlation_id=1, client_id="me")
-        spliced = [view for view in map(memoryview, buffers) if view.nbytes > 5000]
-        assert all(view.obj is RECORDS for view in spliced)
-        # Header, records, what lies between, records, all of the small topic.
-        assert (len(spliced), len(buffers)) == (2, 5)
-        # kio takes len() for a size; a view of int64 has fewer items than bytes.
-        records = memoryview(bytes(8000)).cast("q")
-        frame = encoded(apis.ProduceRequest(-1, 1, (apis.ProducePartition("t", 0, None, records),)), 9)
-        assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+def test_records_are_spliced_in_and_small_pieces_joined() -> None:
+    buffers = encode_request(PRODUCE, version=13, correlation_id=1, client_id="me")
+    spliced = [view for view in map(memoryview, buffers) if view.nbytes > 5000]
+    assert all(view.obj is RECORDS for view in spliced)
+    # Header, records, what lies between, records, all of the small topic.
+    assert (len(spliced), len(buffers)) == (2, 5)
+    # kio takes len() for a size; a view of int64 has fewer items than bytes.
+    records = memoryview(bytes(8000)).cast("q")
+    frame = encoded(apis.ProduceRequest(-1, 1, (apis.ProducePartition("t", 0, None, records),)), 9)
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
 
 
 IDS = {"orders": ORDERS, "clicks": CLICKS, "other": uuid.UUID(int=99)}
@@ -136,9 +157,6 @@ class TestDecode:
         # An old broker answers in version 0, whichever it was asked in.
         refused = decode_response(SOFTWARE, 3, written(SOFTWARE, 0, {"error_code": 35, **apis}))
         assert astuple(refused) == (0, 35, {0: (3, 13)}, {})
-        for version in (4, 5):
-            fields = {"throttle_time_ms": 1, "error_code": 0, "producer_id": 2**40, "producer_epoch": 3}
-            assert astuple(answered(INIT, version, **fields)) == (1, 0, 2**40, 3)
         for version in (0, 1):
             session = answered(SASL, version, error_message=None, auth_bytes=b"ok", session_lifetime_ms=90)
             assert astuple(session) == (0, None, b"ok", 90 * version, 0)
@@ -190,8 +208,6 @@ HOLES = "missing or repeated partitions"
         for partitions in ([1], [0, 2], [0, 0], [-1, 0])
     ),
     (ALL_TOPICS, (12,), described(["orders", "orders"], AT, [0]), "other topics"),
-    (INIT, (5,), {"producer_id": -1, "producer_epoch": 0}, "neither an error nor a producer id"),
-    (INIT, (5,), {"producer_id": 5, "producer_epoch": -1}, "neither an error nor a producer id"),
 ], ids=name_of)  # fmt: skip
 def test_an_answer_to_another_question_is_none(request_: Request, versions: Any, said: Any, words: str) -> None:
     for version in versions:
@@ -205,16 +221,14 @@ def test_metadata_of_all_topics_may_name_any_with_partitions_in_any_order() -> N
     assert [partition.partition for partition in response.topics[0].partitions] == [2, 0, 1]
 
 
-class TestOldVersions:
-    @pytest.mark.parametrize("version", [4, 5, 7])
-    def test_a_broker_without_topic_ids(self, version: int) -> None:
-        said = described(["orders"], [(1, "h", 9092)], [0], leader_epoch=5)
-        response = answered(DESCRIBED, version, throttle_time_ms=70, **said)
-        (found,) = response.topics
-        assert (found.topic_id, found.authorized_operations) == (None, NOT_REPORTED)
-        assert found.partitions[0].leader_epoch == (5 if version >= 7 else -1)
-        # Before version 6 the broker has waited itself (KIP-219).
-        assert response.throttle_time_ms == (70 if version >= 6 else 0)
+@pytest.mark.parametrize("version", [4, 5, 7])
+def test_metadata_of_a_broker_without_topic_ids(version: int) -> None:
+    response = answered(DESCRIBED, version, throttle_time_ms=70, **described(["orders"], AT, [0], leader_epoch=5))
+    (found,) = response.topics
+    assert (found.topic_id, found.authorized_operations) == (None, NOT_REPORTED)
+    assert found.partitions[0].leader_epoch == (5 if version >= 7 else -1)
+    # Before version 6 the broker has waited itself (KIP-219).
+    assert response.throttle_time_ms == (70 if version >= 6 else 0)
 
 
 @pytest.mark.parametrize(("request_", "theirs", "version"), [
@@ -231,14 +245,112 @@ class TestOldVersions:
     (apis.MetadataRequest((), True), (0, 12), 12),
     (apis.MetadataRequest((), True), (0, 5), 5),  # Event Hubs
     (apis.MetadataRequest((), True), (0, 3), None),  # a question would create the topic
-    (INIT, (0, 6), 5),
-    (INIT, (0, 0), 0),
-    (INIT_TXN, (0, 3), 3),
-    (INIT_TXN, (0, 2), None),  # before KIP-360
+    (FETCH, (4, 30), 18),
+    (FETCH, (0, 10), None),
+    (replace(FETCH, topic_id=None), (4, 30), 12),
 ], ids=name_of)  # fmt: skip
 def test_the_highest_version_in_common(request_: Request, theirs: tuple[int, int], version: int | None) -> None:
     assert select_version(request_, {request_.api.key: theirs}) == version
     assert select_version(request_, {}) is None, "an API that is not offered"
+
+
+def fetched(topic: str = "orders", topic_id: uuid.UUID = ORDERS, **partition: Any) -> dict[str, Any]:
+    """The fields of an answer with one partition."""
+    partition = {"partition_index": 2, "records": RECORDS} | partition
+    return {"responses": [{"topic": topic, "topic_id": topic_id, "partitions": [partition]}]}
+
+
+class TestFetch:
+    @pytest.mark.parametrize("version", FETCH_VERSIONS)
+    def test_records_of_another_clients_answer(self, version: int) -> None:
+        """They are a view: what a broker sends is not copied again."""
+        offsets = {"high_watermark": 90, "last_stable_offset": 80, "log_start_offset": 3, "preferred_read_replica": 4}
+        said = fetched(**offsets, aborted_transactions=[{"producer_id": 2**40, "first_offset": 50}])
+        frame = written(FETCH, version, said | {"throttle_time_ms": 5})
+        response = decode_response(FETCH, version, frame)
+        assert isinstance(response, apis.FetchResponse)
+        assert response == apis.FetchResponse(5, 0, 90, 80, 3, (AbortedTransaction(2**40, 50),), 4, memoryview(RECORDS))
+        assert response.records.obj is frame
+        nothing = answered(FETCH, version, **fetched(records=None, aborted_transactions=None))
+        assert (nothing.aborted_transactions, bytes(nothing.records)) == ((), b"")
+        with pytest.raises(ProtocolError, match="a Fetch answer with error 6 and 10240 bytes"):
+            answered(FETCH, version, **fetched(error_code=6))
+
+    @pytest.mark.parametrize("version", [11, 12, 13, 18])
+    def test_an_error_or_a_throttle_comes_without_records_or_partitions(self, version: int) -> None:
+        assert answered(FETCH, version, **fetched(error_code=6, records=None)).error_code == 6
+        assert answered(FETCH, version, error_code=71, responses=[]) == apis.FetchResponse(0, 71)
+        assert answered(FETCH, version, throttle_time_ms=900, responses=[]) == apis.FetchResponse(900, 0)
+
+    @pytest.mark.parametrize("version", [12, 13])
+    def test_an_answer_to_something_else(self, version: int) -> None:
+        of_another = fetched("clicks", OTHER)
+        for said in (*to_other_questions(fetched()), of_another):
+            if version == 13 and said["responses"] and said["responses"][0]["topic"] == "ordersx":
+                continue  # that version has no name of a topic
+            with pytest.raises(ProtocolError, match=f"Fetch version {version}: a Fetch answer for something else than"):
+                answered(FETCH, version, **said)
+
+    @pytest.mark.parametrize("version", FETCH_VERSIONS)
+    def test_partitions_of_one_answer_in_any_order(self, version: int) -> None:
+        assert select_version(SHARED, {1: (4, version)}) == version
+        of_clicks = {"topic": "clicks", "topic_id": OTHER, "partitions": [{"partition_index": 0, "records": b"c"}]}
+        of_orders = fetched(error_code=6, records=None)["responses"][0]
+        of_orders["partitions"].append({"partition_index": 3, "records": b"o", "high_watermark": 7})
+        response = answered(SHARED, version, throttle_time_ms=5, responses=[of_clicks, of_orders])
+        assert isinstance(response, apis.SharedFetchResponse)
+        found = [(each.error_code, bytes(each.records)) for each in response.parts]
+        assert (found, response.parts[2].high_watermark) == ([(6, b""), (0, b"c"), (0, b"o")], 7)
+        for wrong in ([of_clicks], [of_clicks, of_orders, of_clicks], [of_orders, {**of_clicks, "topic_id": ORDERS}]):
+            if version < 13 and len(wrong) == 2:
+                continue  # such a version has no ids
+            with pytest.raises(ProtocolError, match="a Fetch answer for something else than asked"):
+                answered(SHARED, version, responses=wrong)
+
+    @pytest.mark.parametrize("version", range(12, 19))
+    def test_a_broker_that_does_not_lead_names_the_leader(self, version: int) -> None:
+        def leader(code: int, *described: int, named: tuple[int, int] = (4, 9)) -> apis.NamedLeader | None:
+            said = fetched(error_code=code, records=None, current_leader=leader_named(*named))
+            if version >= 16:
+                said["node_endpoints"] = [each for node_id in described for each in endpoints(node_id)]
+            found: apis.NamedLeader | None = answered(FETCH, version, **said).leader
+            return found
+
+        expected = apis.NamedLeader(4, 9, apis.Broker(4, "new", 9092, "a") if version >= 16 else None)
+        assert (leader(6, 5, 4), leader(74, 4), leader(7, 4)) == (expected, expected, None)
+        assert leader(6, 5) == apis.NamedLeader(4, 9)
+        # Or does not know it.
+        assert leader(6, named=(-1, 9)) is leader(6, named=(4, -1)) is None
+
+    def test_a_refusal_of_the_whole_request_is_of_each_partition(self) -> None:
+        for said in ({"error_code": 71}, {"throttle_time_ms": 9}):
+            refused = answered(SHARED, 18, responses=[], **said)
+            of_each = apis.FetchResponse(said.get("throttle_time_ms", 0), said.get("error_code", 0))
+            assert refused == apis.SharedFetchResponse(of_each.throttle_time_ms, (of_each,) * 3)
+
+
+def leader_named(node_id: int, epoch: int) -> dict[str, int]:
+    return {"leader_id": node_id, "leader_epoch": epoch}
+
+
+def endpoints(node_id: int, host: str = "new", port: int = 9092) -> list[dict[str, Any]]:
+    return [{"node_id": node_id, "host": host, "port": port, "rack": "a"}]
+
+
+@pytest.mark.parametrize("wrong", [
+    {"leader": (-2, 9)}, {"leader": (4, -3)}, {"host": ""}, {"port": 0}, {"port": 65_536},
+])  # fmt: skip
+def test_a_named_leader_that_cannot_be_one(wrong: dict[str, Any]) -> None:
+    """As in a Metadata answer."""
+    leader = leader_named(*wrong.pop("leader", (4, 9)))
+    said = {"node_endpoints": endpoints(4, **wrong)}
+    result = {"index": 0, "error_code": 6, "base_offset": -1, "current_leader": leader}
+    produce = replace(PRODUCE, partitions=(replace(OF_ORDERS, partition=0),))
+    responses = [{"name": "orders", "topic_id": ORDERS, "partition_responses": [result]}]
+    with pytest.raises(ProtocolError, match="a Produce answer with"):
+        answered(produce, 12, responses=responses, **said)
+    with pytest.raises(ProtocolError, match="a Fetch answer with"):
+        answered(FETCH, 16, **fetched(error_code=6, records=None, current_leader=leader), **said)
 
 
 def test_kio_has_every_version_of_the_table_with_one_of_two_headers() -> None:

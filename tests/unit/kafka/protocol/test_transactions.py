@@ -1,4 +1,4 @@
-"""Requests for transactions, groups and topics as another client reads them, and answers as it writes them."""
+"""Requests for offsets, transactions, groups and topics as another client reads them, and answers as it writes them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, replace
@@ -8,6 +8,7 @@ import pytest
 
 import apis
 from kafka_sink.errors import ProtocolError
+from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.protocol.api import NOT_REPORTED, AclOperation, Request, allows
 from kafka_sink.kafka.protocol.requests import select_version
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -45,6 +46,17 @@ CREATE_SET = replace(CREATE, replication_factor=3, settings=(("retention.ms", "5
 CONFIGS = apis.DescribeConfigsRequest(node_id=3, name=CEILING)
 TOPIC_CONFIGS = apis.TopicConfigsRequest(("orders", "clicks"), SETTINGS)
 GROUP = apis.DescribeGroupRequest("orders.check")
+LIST_OFFSETS = apis.ListOffsetsRequest(
+    (
+        apis.AskedOffset("orders", 2, apis.LATEST, 7),
+        apis.AskedOffset("orders", 0, apis.EARLIEST),
+        apis.AskedOffset("clicks", 0, 1_700_000_000),
+    ),
+    IsolationLevel.READ_COMMITTED,
+    timeout_ms=30_000,
+)
+EPOCH = apis.OffsetForLeaderEpochRequest("orders", 2, current_leader_epoch=7, leader_epoch=5)
+INIT, INIT_TXN = apis.InitProducerIdRequest(60_000), apis.InitProducerIdRequest(1, "s.0")
 # With all that their oldest versions can carry.
 FIND_ONE, FETCH_ONE = replace(FIND, keys=("s.0",)), replace(FETCH, group_ids=("s.0",))
 CREATE_ONE = replace(CREATE, replication_factor=1)
@@ -74,6 +86,18 @@ MARKED = {"producer_id": BIG, "producer_epoch": 3, "coordinator_epoch": 9, "topi
 OF_STATE = [{"name": "state", "partition_indexes": [0]}]
 NEW_TOPIC = {"name": "state", "num_partitions": 1, "replication_factor": -1, "assignments": [], "configs": []}
 SET = [{"name": name, "value": value} for name, value in CREATE_SET.settings]
+
+
+def asked_offset(partition: int, time: int, epoch: int) -> dict[str, int]:
+    return {"partition_index": partition, "timestamp": time, "current_leader_epoch": epoch}
+
+
+# Each partition is asked for its own time.
+TIMES = [
+    {"name": "orders", "partitions": [asked_offset(2, -1, 7), asked_offset(0, -2, -1)]},
+    {"name": "clicks", "partitions": [asked_offset(0, 1_700_000_000, -1)]},
+]
+EPOCH_ASKED = {"partition": 2, "current_leader_epoch": 7, "leader_epoch": 5}
 
 
 # The requests, their versions, and what another client reads.
@@ -128,6 +152,12 @@ SET = [{"name": name, "value": value} for name, value in CREATE_SET.settings]
     (CONFIGS, range(1, 5), {"resources": [resource(4, "3", (CEILING,))]}),
     (TOPIC_CONFIGS, (4,), {"resources": [resource(2, "orders", SETTINGS), resource(2, "clicks", SETTINGS)]}),
     (GROUP, (3, 4, 5), {"groups": ["orders.check"], "include_authorized_operations": True}),
+    (LIST_OFFSETS, range(4, 12), {"replica_id": -1, "isolation_level": 1, "topics": TIMES}),
+    (LIST_OFFSETS, (10, 11), {"timeout_ms": 30_000}),
+    (EPOCH, (3, 4), {"replica_id": -1, "topics": [{"topic": "orders", "partitions": [EPOCH_ASKED]}]}),
+    (INIT, (0, 1, 4, 5), {"transactional_id": None, "transaction_timeout_ms": 60_000}),
+    (INIT, (4, 5), {"producer_id": -1, "producer_epoch": -1}),
+    (INIT_TXN, (3,), {"transactional_id": "s.0"}),
 ], ids=name_of)  # fmt: skip
 def test_another_client_reads_what_is_sent(request_: Request, versions: Any, expected: dict[str, Any]) -> None:
     for version in versions:
@@ -165,6 +195,10 @@ def test_another_client_reads_what_is_sent(request_: Request, versions: Any, exp
     (PROGRESS, (2, 9), 9),
     (PROGRESS, (2, 10), 9),
     (PROGRESS, (10, 10), None),
+    (INIT, (0, 6), 5),
+    (INIT, (0, 0), 0),
+    (INIT_TXN, (0, 3), 3),
+    (INIT_TXN, (0, 2), None),  # before KIP-360
 ], ids=name_of)  # fmt: skip
 def test_versions_of_a_transaction_are_those_of_its_protocol(
     request_: Request, theirs: tuple[int, int], version: int | None
@@ -247,7 +281,10 @@ TOLD = configured("orders", {SETTINGS[0]: "2", "secret": None}, kind=2)
 DENIED = configured("clicks", {}, 29, kind=2)
 PRODUCERS_OF_ORDERS = [producers("orders", 2), producers("orders", 0, code=6)]
 NO_PRODUCERS = (("orders", 2, 0, None, ()), ("orders", 0, 6, "why", ()))
-TOLD_OF = ("Ongoing", 60_000)
+LISTED = {"partition_index": 2, "timestamp": -1, "offset": BIG, "leader_epoch": 7}
+UNLISTED = {"partition_index": 0, "error_code": 6, "timestamp": -1, "offset": -1, "leader_epoch": -1}
+OFFSETS_OF_CLICKS = {"name": "clicks", "partitions": [LISTED | {"partition_index": 0, "timestamp": 5}]}
+OF_EPOCH = {"topic": "orders", "partitions": [{"partition": 2, "leader_epoch": 4, "end_offset": BIG}]}
 CHECKED = {
     "group_id": "orders.check",
     "error_code": 0,
@@ -322,6 +359,10 @@ CHECKED = {
     ),
     (TOPIC_CONFIGS, {"results": [DENIED, TOLD]}, (9, (("clicks", 29, {}), ("orders", 0, {SETTINGS[0]: "2"})))),
     (GROUP, {"groups": [CHECKED]}, (9, 0, 8, "Stable")),
+    (LIST_OFFSETS, {"topics": [OFFSETS_OF_CLICKS, {"name": "orders", "partitions": [UNLISTED, LISTED]}]},
+     (9, (("clicks", 0, 0, 5, BIG, 7), ("orders", 0, 6, -1, -1, -1), ("orders", 2, 0, -1, BIG, 7)))),
+    (EPOCH, {"topics": [OF_EPOCH]}, (9, 0, 4, BIG)),
+    (INIT, {"error_code": 0, "producer_id": BIG, "producer_epoch": 3}, (9, 0, BIG, 3)),
 ], ids=name_of)  # fmt: skip
 def test_an_answer_of_another_client_is_understood(request_: Request, fields: Any, said: tuple[Any, ...]) -> None:
     by_version = fields if callable(fields) else lambda version: fields
@@ -354,6 +395,8 @@ def test_an_answer_of_another_client_is_understood(request_: Request, fields: An
     (OF_GROUP, 7, {"topics": [offset_of("zoë", 0, 1, -2), *GROUP_OFFSETS[1:]], "error_code": 0}, "leader epoch -2"),
     (OF_GROUP, 7, {"topics": GROUP_OFFSETS[:1] * 1_000, "error_code": 0}, "elements where at most"),
     (GROUP, 5, {"groups": []}, "another group"),
+    (INIT, 5, {"producer_id": -1, "producer_epoch": 0}, "neither an error nor a producer id"),
+    (INIT, 5, {"producer_id": 5, "producer_epoch": -1}, "neither an error nor a producer id"),
     *(
         (FIND, 6, {"coordinators": [found("s.0"), found("s.1", **broker)]}, "impossible broker")
         for broker in ({"node_id": -1}, {"host": ""}, {"port": 0}, {"port": 65536})

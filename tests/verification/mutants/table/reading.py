@@ -144,7 +144,7 @@ READING: tuple[Mutant, ...] = (
            "a broker puts partitions with errors first",
            "[$OF(throttle_time_ms, error_code, by_place[place], endpoints) for place in wanted]",
            "[_of_partition(throttle_time_ms, error_code, each, endpoints) for _, each in found]",
-           "tests/unit/kafka/protocol/test_reading.py::TestFetch::test_partitions_of_one_answer_in_any_order"),
+           "tests/unit/kafka/protocol/test_requests.py::TestFetch::test_partitions_of_one_answer_in_any_order"),
     Mutant("reading: a broker waits for one partition while others could be asked",
            "a partition without records holds up no other", "first.max_wait_ms if $WAITS else 0", "first.max_wait_ms",
            f"{_SHARED_FETCHER}test_a_partition_without_records_does_not_keep_the_others_of_its_leader_waiting"),
