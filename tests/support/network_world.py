@@ -92,7 +92,7 @@ def metadata_answer(
     return framed(correlation_id, b"\0" + body)
 
 
-def init_answer(correlation_id: int, throttle_time_ms: int = 0, producer_id: int = 7) -> bytes:
+def init_answer(correlation_id: int, producer_id: int = 7, throttle_time_ms: int = 0) -> bytes:
     return framed(correlation_id, b"\0" + struct.pack(">ihqhb", throttle_time_ms, 0, producer_id, 0, 0))
 
 
@@ -159,11 +159,7 @@ class World:
         return self.key
 
     def open(self, node_id: int = -1, ranges: dict[int, tuple[int, int]] | None = None) -> int:
-        key = self.connect(node_id)
-        (frame,) = self.transport.outbox[key]
-        answer = versions_answer(correlation_id(frame), self.RANGES if ranges is None else ranges)
-        assert self.poll(Sent(key), Received(key, answer)) == []
-        assert self.identify(key) == []
+        key = self.dial(node_id, ranges=ranges)
         assert self.client.can_send(node_id, self.now_ms)
         return key
 
@@ -172,13 +168,16 @@ class World:
         answer = metadata_answer(correlation_id(self.transport.outbox[key][-1]), cluster_id)
         return self.poll(Sent(key), Received(key, answer))
 
-    def dial(self, node_id: int | None = -1, cluster_id: bytes | None = b"cluster-1") -> int:
+    def dial(
+        self, node_id: int | None = -1, cluster_id: bytes | None = b"cluster-1",
+        ranges: dict[int, tuple[int, int]] | None = None,
+    ) -> int:  # fmt: skip
         """A connection to a broker of any cluster; None: the one that is being made."""
         key = self.key if node_id is None else self.connect(node_id)
         if not self.transport.outbox[key]:
             self.poll(Connected(key))
         number = correlation_id(self.transport.outbox[key][0])
-        self.poll(Sent(key), Received(key, versions_answer(number, self.RANGES)))
+        self.poll(Sent(key), Received(key, versions_answer(number, self.RANGES if ranges is None else ranges)))
         self.identify(key, cluster_id)
         return key
 
@@ -190,7 +189,7 @@ class World:
     def throttle(self, throttle_time_ms: int, node_id: int = -1) -> list[ClientResponse]:
         """By the answer to a request that is sent now over the connection made last."""
         self.send("token", node_id)
-        answer = init_answer(correlation_id(self.transport.outbox[self.key][-1]), throttle_time_ms)
+        answer = init_answer(correlation_id(self.transport.outbox[self.key][-1]), throttle_time_ms=throttle_time_ms)
         return self.poll(Sent(self.key), Received(self.key, answer))
 
     def says(self, *words: str) -> None:
@@ -229,11 +228,7 @@ class SecureWorld(World):
         self.answer(handshake_answer)
 
     def secure(self, lifetime_ms: int = 0) -> None:
-        self.connect()
-        self.answer(versions_answer, self.RANGES)
-        assert not self.client.can_send(-1, self.now_ms)
-        assert b"hunter2" not in self.said()
-        self.answer(handshake_answer)
+        self.agree()
         assert b"hunter2" in self.said()
         assert not self.client.can_send(-1, self.now_ms)
         self.answer(authenticate_answer, 0, lifetime_ms)

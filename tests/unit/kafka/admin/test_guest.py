@@ -107,10 +107,6 @@ def test_work_is_driven_until_its_answer_is_there_and_no_more(
     assert work.turns == 2
 
 
-def test_without_work_polls_are_as_long_as_without_a_guest(guest: Guest) -> None:
-    assert guest.run_once(NOW_MS) == LONGEST_POLL_MS
-
-
 def test_answers_to_requests_of_others_stay_theirs(guest: Guest, network: SharedNetwork, asking: Any) -> None:
     """Two clients use the same tokens: FindCoordinator has one, and either asks for coordinators."""
     asked = asking(work := Request(guest))

@@ -12,7 +12,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -74,13 +74,16 @@ _DENIED = f"""\
 </ErrorResponse>"""
 
 
-@contextmanager
-def served(aws: Aws) -> Iterator[Aws]:
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Aws]:
+    """An environment of nothing but the endpoint, which botocore asks for an instance's role and for STS."""
+    made = Aws()
+
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             form = parse_qs(self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode())
-            aws.asked.append((self.path, form))
-            status, said = aws.answer(self.path)
+            made.asked.append((self.path, form))
+            status, said = made.answer(self.path)
             self.send_response(status)
             self.send_header("x-aws-ec2-metadata-token-ttl-seconds", "60")
             self.send_header("Content-Length", str(len(said)))
@@ -88,23 +91,16 @@ def served(aws: Aws) -> Iterator[Aws]:
             with suppress(ConnectionError):
                 for at in range(0, len(said), PIECE):
                     self.wfile.write(said[at : at + PIECE].encode())
-                    aws.sent += 1
+                    made.sent += 1
 
         do_POST = do_PUT = do_GET
 
-    with http_server(Handler) as port:
-        aws.url = f"http://127.0.0.1:{port}"
-        yield aws
-
-
-@pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Aws]:
-    """An environment of nothing but the endpoint, which botocore asks for an instance's role and for STS."""
     for name in list(os.environ):
         if name.startswith("AWS_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
-    with served(Aws()) as made:
+    with http_server(Handler) as port:
+        made.url = f"http://127.0.0.1:{port}"
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"{made.url}/")
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", made.url)
         # On a busy machine an answer may take longer than the second of botocore, which then asks in its older way.
@@ -179,9 +175,7 @@ def test_a_containers_role(container: Aws) -> None:
     made = signer()
     assert key_of(made) == "AKROLE"
     assert made.described.startswith("the default credentials (container-role), ")
-
-
-def test_a_token_lives_no_longer_than_its_credentials(container: Aws) -> None:
+    # A token lives no longer than its credentials.
     container.container_gives(700)
     assert 600 < int(signed(signer())["X-Amz-Expires"]) <= 700
 

@@ -158,18 +158,36 @@ MSK = "software.amazon.msk.auth.iam.IAMLoginModule"
 CANARY = "canary-4d2a"
 
 
-@pytest.mark.parametrize("text", [
-    f'{PLAIN} required username="alice" password="hunter2";',
-    f"{PLAIN} required username='alice' password='hunter2' ;",
-    f"{PLAIN}   REQUIRED\n  username = alice // who\n  password=hunter2 /* what\n */ ; ",
-    f'{PLAIN} sufficient password="hunter2" username="alice";',
-    f'kafkashaded.{PLAIN} required username="alice" password="hunter2";',
-    f'{PLAIN} required username="\\141lice" password="h\\unter2";',
+# Krb5LoginModule, as JVM users paste it.
+KEYTAB, OF_KEYTAB = {"keyTab": "/k.keytab", "principal": "app/host@R"}, 'keyTab="/k.keytab" principal="app/host@R"'
+NO_MORE = "doNotPrompt=true debug=false useTicketCache=false refreshKrb5Config=true serviceName=kafka isInitiator=true"
+CACHE = {"ticketCache": "/tmp/krb5cc_0", "principal": "app@R"}
+EXTENDED = {"clientId": "app", "clientSecret": "s", "scope": "a b", f"{EXTENSION}logicalCluster": "lkc"}
+
+
+@pytest.mark.parametrize(("text", "options"), [
+    *((text, {"username": "alice", "password": "hunter2"}) for text in (
+        f'{PLAIN} required username="alice" password="hunter2";',
+        f"{PLAIN} required username='alice' password='hunter2' ;",
+        f"{PLAIN}   REQUIRED\n  username = alice // who\n  password=hunter2 /* what\n */ ; ",
+        f'{PLAIN} sufficient password="hunter2" username="alice";',
+        f'kafkashaded.{PLAIN} required username="alice" password="hunter2";',
+        f'{PLAIN} required username="\\141lice" password="h\\unter2";',
+    )),
+    (f'{OAUTH} required clientId="app" clientSecret="s" scope="a b" extension_logicalCluster="lkc";', EXTENDED),
+    (f'{OAUTH} required extension_note="~!#, a\\tb=c";', {f"{EXTENSION}note": "~!#, a\tb=c"}),
+    (f"{KRB5} required useKeyTab=true {OF_KEYTAB};", KEYTAB),
+    (f"{KRB5} required useKeyTab=TRUE storeKey=true {OF_KEYTAB} {NO_MORE};", {**KEYTAB, "serviceName": "kafka"}),
+    # Java looks into the cache first; the keytab does not expire.
+    (f"{KRB5} required useTicketCache=true renewTGT=true useKeyTab=true {OF_KEYTAB};", KEYTAB),
+    (f"kafkashaded.{KRB5} required useTicketCache=true;", {}),
+    (f'{KRB5} required useTicketCache=true ticketCache="/tmp/krb5cc_0" principal="app@R" doNotPrompt=true '
+     "renewTGT=false;", CACHE),
 ])  # fmt: skip
-def test_one_login_in_many_writings(text: str) -> None:
+def test_one_login_in_many_writings(text: str, options: dict[str, str]) -> None:
     login = parse_jaas(text)
-    assert login.mechanisms == ("PLAIN",)
-    assert dict(login.options) == {"username": "alice", "password": "hunter2"}
+    assert login.mechanisms == next(found for module, found in MODULES.items() if module in text)
+    assert dict(login.options) == options
 
 
 @pytest.mark.parametrize(("module", "mechanisms"), list(MODULES.items()))
@@ -184,14 +202,6 @@ def test_any_password_survives_its_quotes_and_is_not_shown(password: str) -> Non
     login = parse_jaas(f'{SCRAM} required username="a" password="{escaped}";')
     assert dict(login.options)["password"] == f"{password}{CANARY}"
     assert CANARY not in repr(login)
-
-
-def test_extensions_of_a_token() -> None:
-    login = parse_jaas(f'{OAUTH} required clientId="app" clientSecret="s" scope="a b" extension_logicalCluster="lkc";')
-    options = {"clientId": "app", "clientSecret": "s", "scope": "a b", f"{EXTENSION}logicalCluster": "lkc"}
-    assert dict(login.options) == options
-    login = parse_jaas(f'{OAUTH} required extension_note="~!#, a\\tb=c";')
-    assert dict(login.options) == {f"{EXTENSION}note": "~!#, a\tb=c"}
 
 
 @pytest.mark.parametrize(("text", "words"), [
@@ -224,6 +234,20 @@ def test_extensions_of_a_token() -> None:
     (f'{OAUTH} required extension_tenant="{CANARY}\u00e9";', "the value of extension_tenant"),
     (f'{OAUTH} required extension_tenant="{CANARY}\x01auth=Bearer x";', "the value of extension_tenant"),
     (f'{OAUTH} required clientSecret="{CANARY}" extension_tenant="";', "the value of extension_tenant is empty"),
+    *((f"{module} required {options};", words) for module, options, words in (
+        (KRB5, "", "it names no Kerberos credentials; set useKeyTab=true"),
+        (KRB5, "useKeyTab=false useTicketCache=false", "names no Kerberos credentials"),
+        (KRB5, f'useKeyTab=true principal="{CANARY}"', "keyTab is missing"),
+        (KRB5, f'useKeyTab=true keyTab="{CANARY}"', "principal is missing"),
+        (KRB5, f'useKeyTab=true keyTab="{CANARY}" principal="*"', "is for servers"),
+        (KRB5, f'keyTab="{CANARY}" useTicketCache=true', "only with useKeyTab=true"),
+        (KRB5, f'ticketCache="{CANARY}" useKeyTab=true', "only with useTicketCache=true"),
+        (KRB5, "useTicketCache=true renewTGT=true", "kinit -R"),
+        (KRB5, "useTicketCache=true isInitiator=false", "isInitiator=false is for servers"),
+        (KRB5, f"useTicketCache=true {CANARY}=true", "option number 2 is none of"),
+        (KRB5, f"useTicketCache={CANARY}", "useTicketCache is neither true nor false"),
+        ("com.ibm.security.auth.module.Krb5LoginModule", f'useKeytab="{CANARY}"', f"use {KRB5} and its options"),
+    )),
 ])  # fmt: skip
 def test_what_cannot_be_used_is_said_without_showing_it(text: str, words: str) -> None:
     with pytest.raises(JaasProblem, match=words) as problem:
@@ -247,49 +271,3 @@ def test_comments_without_an_end_are_read_at_once() -> None:
         parse_jaas(text)
     # Each was looked for to the end of the text, which took six seconds.
     assert time.process_time() - started < 1
-
-
-# Krb5LoginModule, as JVM users paste it.
-KEYTAB, OF_KEYTAB = {"keyTab": "/k.keytab", "principal": "app/host@R"}, 'keyTab="/k.keytab" principal="app/host@R"'
-
-
-def read_kerberos(options: str, module: str = KRB5) -> dict[str, str]:
-    login = parse_jaas(f"{module} required {options};")
-    assert login.mechanisms == ("GSSAPI",)
-    return dict(login.options)
-
-
-NO_MORE = "doNotPrompt=true debug=false useTicketCache=false refreshKrb5Config=true serviceName=kafka isInitiator=true"
-
-
-@pytest.mark.parametrize(("module", "options", "found"), [
-    (KRB5, f"useKeyTab=true {OF_KEYTAB}", KEYTAB),
-    (KRB5, f"useKeyTab=TRUE storeKey=true {OF_KEYTAB} {NO_MORE}", {**KEYTAB, "serviceName": "kafka"}),
-    # Java looks into the cache first; the keytab does not expire.
-    (KRB5, f"useTicketCache=true renewTGT=true useKeyTab=true {OF_KEYTAB}", KEYTAB),
-    (f"kafkashaded.{KRB5}", "useTicketCache=true", {}),
-    (KRB5, 'useTicketCache=true ticketCache="/tmp/krb5cc_0" principal="app@R" doNotPrompt=true renewTGT=false',
-     {"ticketCache": "/tmp/krb5cc_0", "principal": "app@R"}),
-])  # fmt: skip
-def test_what_a_java_reads_is_read(module: str, options: str, found: dict[str, str]) -> None:
-    assert read_kerberos(options, module) == found
-
-
-@pytest.mark.parametrize(("module", "options", "words"), [
-    (KRB5, "", "it names no Kerberos credentials; set useKeyTab=true"),
-    (KRB5, "useKeyTab=false useTicketCache=false", "names no Kerberos credentials"),
-    (KRB5, f'useKeyTab=true principal="{CANARY}"', "keyTab is missing"),
-    (KRB5, f'useKeyTab=true keyTab="{CANARY}"', "principal is missing"),
-    (KRB5, f'useKeyTab=true keyTab="{CANARY}" principal="*"', "is for servers"),
-    (KRB5, f'keyTab="{CANARY}" useTicketCache=true', "only with useKeyTab=true"),
-    (KRB5, f'ticketCache="{CANARY}" useKeyTab=true', "only with useTicketCache=true"),
-    (KRB5, "useTicketCache=true renewTGT=true", "kinit -R"),
-    (KRB5, "useTicketCache=true isInitiator=false", "isInitiator=false is for servers"),
-    (KRB5, f"useTicketCache=true {CANARY}=true", "option number 2 is none of"),
-    (KRB5, f"useTicketCache={CANARY}", "useTicketCache is neither true nor false"),
-    ("com.ibm.security.auth.module.Krb5LoginModule", f'useKeytab="{CANARY}"', f"use {KRB5} and its options"),
-])  # fmt: skip
-def test_what_kerberos_cannot_do_is_said_with_what_to_do(module: str, options: str, words: str) -> None:
-    with pytest.raises(JaasProblem, match=words) as problem:
-        read_kerberos(options, module)
-    assert CANARY not in str(problem.value)

@@ -337,7 +337,7 @@ class TestThrottle:
         world.send("first")
         world.send("second")
         for frame, throttle_time_ms in zip(world.transport.outbox[key][-2:], (700, 300), strict=True):
-            answer = init_answer(correlation_id(frame), throttle_time_ms)
+            answer = init_answer(correlation_id(frame), throttle_time_ms=throttle_time_ms)
             (response,) = world.poll(Sent(key), Received(key, answer))
             assert response.error is None
         assert not world.client.ready(-1, world.now_ms)
@@ -404,27 +404,26 @@ class TestThrottle:
         world.says("no answer within 30000 ms")
 
 
-class TestIdle:
-    @pytest.mark.parametrize("is_answered", [True, False])
-    def test_closes_a_connection_some_time_after_its_last_answer_or_request(self, is_answered: bool) -> None:
-        world = World(connections_max_idle_ms=50_000)
-        world.open()
-        world.transport.now_ms += 10_000
-        answer = world.send("token") if is_answered else b""
-        world.transport.now_ms += 10_000
-        if not is_answered:
-            world.client.send(-1, NO_ACKS, world.now_ms, expect_response=False)
-        world.poll(Sent(0), *[Received(0, answer)] * is_answered)
-        world.poll(timeout_ms=10**9)
-        assert (world.now_ms, world.transport.open) == (70_000, set())
-        assert (world.client.last_error, world.client.delay_ms(-1, world.now_ms)) == ("", 0)
-        # One that waits for an answer is not idle.
-        world = World(connections_max_idle_ms=1_000, request_timeout_ms=30_000)
-        world.open()
-        world.send("token")
-        world.poll(Sent(0))
-        world.poll(timeout_ms=5_000)
-        assert (world.now_ms, world.transport.open) == (5_000, {0})
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_idleness_closes_a_connection_some_time_after_its_last_answer_or_request(is_answered: bool) -> None:
+    world = World(connections_max_idle_ms=50_000)
+    world.open()
+    world.transport.now_ms += 10_000
+    answer = world.send("token") if is_answered else b""
+    world.transport.now_ms += 10_000
+    if not is_answered:
+        world.client.send(-1, NO_ACKS, world.now_ms, expect_response=False)
+    world.poll(Sent(0), *[Received(0, answer)] * is_answered)
+    world.poll(timeout_ms=10**9)
+    assert (world.now_ms, world.transport.open) == (70_000, set())
+    assert (world.client.last_error, world.client.delay_ms(-1, world.now_ms)) == ("", 0)
+    # One that waits for an answer is not idle.
+    world = World(connections_max_idle_ms=1_000, request_timeout_ms=30_000)
+    world.open()
+    world.send("token")
+    world.poll(Sent(0))
+    world.poll(timeout_ms=5_000)
+    assert (world.now_ms, world.transport.open) == (5_000, {0})
 
 
 class TestLeastLoaded:

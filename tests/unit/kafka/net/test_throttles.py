@@ -2,16 +2,12 @@
 
 import logging
 from datetime import timedelta
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from kafka_sink.doctor import engine, findings
 from kafka_sink.doctor.examinations import examine_read
 from kafka_sink.doctor.report import Status
-from kafka_sink.kafka.consumer.fetch_policy import Patience
-from kafka_sink.kafka.producer.delivery import Delivery
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.waits import MAX_THROTTLE_MS, THROTTLED_LIMITS, without_throttles
 from kafka_sink.options.config import given_options, sink_config
@@ -44,10 +40,6 @@ def test_a_limit_of_time_passes_while_brokers_throttle_without_end(limit_ms: int
     assert without_throttles(limit_ms, 0) == limit_ms
     assert without_throttles(THROTTLED_LIMITS * limit_ms - 10, THROTTLED_LIMITS * limit_ms - 10) < limit_ms
     assert without_throttles(THROTTLED_LIMITS * limit_ms, THROTTLED_LIMITS * limit_ms) == limit_ms
-    patience = Patience(limit_ms)
-    patience.begin(0, 0)
-    assert not patience.is_over(THROTTLED_LIMITS * limit_ms - 1, THROTTLED_LIMITS * limit_ms - 1)
-    assert patience.is_over(THROTTLED_LIMITS * limit_ms, THROTTLED_LIMITS * limit_ms)
     times = [without_throttles(now_ms, now_ms) for now_ms in range(100)]
     assert times == sorted(times), "the clock never goes back"
 
@@ -72,12 +64,3 @@ def test_check_shows_a_broker_that_throttles(monkeypatch: pytest.MonkeyPatch) ->
     (finding,) = (each.finding for each in report.verdicts if each.step == "throttle")
     assert finding.status is Status.FAILED
     assert "2,147,484 s" in finding.found
-
-
-def test_a_batch_is_not_kept_for_longer_than_ten_times_its_limit() -> None:
-    limit_ms = 120_000
-    given: Any = SimpleNamespace(delivery_timeout_ms=limit_ms, throttles=lambda now_ms: {})
-    delivery = Delivery(given, given, given)
-    for throttled_ms, is_expired in ((10 * limit_ms - 1, False), (10 * limit_ms, True)):
-        batch: Any = SimpleNamespace(throttled_ms=throttled_ms, waited_ms=lambda now_ms: 0, checked_out=False)
-        assert delivery.expired([batch], 0) is (batch if is_expired else None)

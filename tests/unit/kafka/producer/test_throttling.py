@@ -146,6 +146,12 @@ def test_a_throttled_row_does_not_grow_old_in_its_queue() -> None:
     assert failure.throttled_ms == 390_000
     assert "Brokers also throttled this write for 390000 ms, by a quota of its user or client id" in str(failure)
     assert second.request.partitions[0].partition == 0
+    c, _ = sending()
+    throttle(c, 10**9)
+    run_on(c, 399_500)
+    assert c.acknowledgements.failure is None
+    run_on(c, 500 + EXPIRY_GRAIN_MS)
+    c.failed(DeliveryTimeout)
 
 
 def test_each_throttle_counts_and_the_time_between_them_does_not() -> None:

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import apis
-import network_world
 from effort import examples
 from kafka_sink.errors import ApisMissing, KafkaSinkError, ProtocolError, SaslRefused
 from kafka_sink.kafka.protocol import connection as connection_module
@@ -21,16 +20,22 @@ from kafka_sink.kafka.protocol.connection import (
     State,
 )
 from kafka_sink.kafka.protocol.needs import AT_LEAST_ONCE, IDEMPOTENCE
-from kafka_sink.kafka.protocol.sasl import Authentication, PasswordLogin, TokenLogin
+from kafka_sink.kafka.protocol.sasl import TokenLogin
 from kafka_sink.kafka.protocol.sasl import authentication as begin
-from network_world import INIT, NO_ACKS, authenticate_answer, framed, handshake_answer, metadata_answer, versions_answer
+from network_world import (
+    INIT,
+    NO_ACKS,
+    alice,
+    authenticate_answer,
+    framed,
+    handshake_answer,
+    init_answer,
+    metadata_answer,
+    versions_answer,
+)
 
 RANGES, SASL, METADATA = {0: (3, 13), 22: (0, 5)}, {17: (0, 1), 36: (0, 2)}, {3: (0, 13)}
 VERSIONS = versions_answer(0, RANGES)
-
-
-def init_answer(correlation_id: int, producer_id: int) -> bytes:
-    return network_world.init_answer(correlation_id, producer_id=producer_id)
 
 
 def idle(**options: Any) -> Connection:
@@ -65,10 +70,6 @@ def refuses(
     return failure.value
 
 
-def authentication() -> Authentication:
-    return begin("PLAIN", PasswordLogin("alice", "hunter2"), lambda: "nonce")
-
-
 def reached(*heard: bytes, **options: Any) -> Connection:
     """One that negotiates, and then has heard these."""
     connection = idle(**options)
@@ -80,7 +81,7 @@ def reached(*heard: bytes, **options: Any) -> Connection:
 
 
 def secured(*heard: bytes, **options: Any) -> Connection:
-    return negotiating(*heard, authentication=authentication(), **options)
+    return negotiating(*heard, authentication=alice("host"), **options)
 
 
 def closed() -> Connection:
@@ -127,7 +128,7 @@ CALLS: dict[Input, Callable[[Connection], object]] = {
     Input.SEND: lambda connection: connection.send(INIT),
     Input.SENT: Connection.sent,
     Input.RECEIVE: lambda connection: connection.receive(b"\0"),
-    Input.REAUTHENTICATE: lambda connection: connection.reauthenticate(authentication()),
+    Input.REAUTHENTICATE: lambda connection: connection.reauthenticate(alice("host")),
 }
 
 
@@ -162,7 +163,7 @@ class TestIdentification:
         assert hear(connection, authenticate_answer(2))
         assert connection.state is State.IDENTIFYING
         assert hear(connection, metadata_answer(3)) == b""
-        assert connection.reauthenticate(authentication())
+        assert connection.reauthenticate(alice("host"))
         connection.sent()
         assert hear(connection, handshake_answer(4))
         assert hear(connection, authenticate_answer(5)) == b""
@@ -219,7 +220,7 @@ class TestAuthentication:
         """KIP-368. In-flight requests are answered first, no new request is sent, and callers see no event."""
         connection = authenticated()
         send(connection, "early")
-        assert connection.reauthenticate(authentication(), "own")
+        assert connection.reauthenticate(alice("host"), "own")
         connection.sent()
         with pytest.raises(RuntimeError, match="AUTHENTICATING"):
             connection.send(INIT)
@@ -235,13 +236,13 @@ class TestAuthentication:
 
     def test_anew_too_soon_is_no_matter_of_the_password(self) -> None:
         connection = authenticated()
-        connection.reauthenticate(authentication())
+        connection.reauthenticate(alice("host"))
         connection.sent()
         refuses(connection, handshake_answer(3, 34), "ILLEGAL_SASL_STATE")
         # What was under way comes back without its own.
         connection = authenticated()
         send(connection, "early")
-        connection.reauthenticate(authentication())
+        connection.reauthenticate(alice("host"))
         assert connection.close() == [Answer("early", INIT, None)]
 
 

@@ -87,16 +87,15 @@ def agree(ours: Any, kios: Any, message_type: type) -> None:
             assert ours[name] == (-1 if name == "log_append_time" and expected is None else expected)
 
 
-class TestAgainstKio:
-    @settings(suppress_health_check=list(HealthCheck))
-    @given(st.data())
-    @pytest.mark.parametrize("message_type", MESSAGES, ids=lambda t: f"{t.__name__}-v{t.__version__}")
-    def test_reads_what_kio_writes_as_kio_reads_it(self, message_type: type, data: st.DataObject) -> None:
-        raw = written(data.draw(st.from_type(message_type)))
-        theirs, size = entity_reader(message_type)(raw, 0)
-        ours, position = read_message(message_type, raw)
-        assert position == size == len(raw)
-        agree(ours, plain(theirs), message_type)
+@settings(suppress_health_check=list(HealthCheck))
+@given(st.data())
+@pytest.mark.parametrize("message_type", MESSAGES, ids=lambda t: f"{t.__name__}-v{t.__version__}")
+def test_reads_what_kio_writes_as_kio_reads_it(message_type: type, data: st.DataObject) -> None:
+    raw = written(data.draw(st.from_type(message_type)))
+    theirs, size = entity_reader(message_type)(raw, 0)
+    ours, position = read_message(message_type, raw)
+    assert position == size == len(raw)
+    agree(ours, plain(theirs), message_type)
 
 
 def test_what_newer_brokers_send_and_kio_refuses_is_read() -> None:
