@@ -4,7 +4,6 @@ the test gives."""
 import contextlib
 import itertools
 import random
-import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -24,14 +23,10 @@ from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, Partiti
 from kafka_sink.kafka.producer.router import RoutedRows
 from kafka_sink.kafka.producer.sender import Sender, codec_of
 from kafka_sink.kafka.protocol.api import ClientResponse, Response
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
-from kafka_sink.kafka.protocol.apis.transactions import InitProducerIdRequest
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.config import sink_config
 from kafka_sink.records.columns import RecordColumns
 from scripted_kafka import LiveNetwork, ScriptedKafka, ScriptedNetwork, Sent
-from scripted_peers import Behaviour, scripted
 
 TOPIC = "t"
 TOPIC_ID = uuid.UUID(int=7)
@@ -72,16 +67,6 @@ def metadata_response(
     return apis.MetadataResponse(0, cluster_id="c", controller_id=0, brokers=brokers, topics=(topic,))
 
 
-class Handover:
-    """A network that passes calls to `taken_by`. A test may replace `taken_by` at any moment."""
-
-    def __init__(self, first: Network) -> None:
-        self.taken_by = first
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.taken_by, name)
-
-
 class Core:
     """A producer's shipped core. Only the test moves `now_ms`."""
 
@@ -95,8 +80,7 @@ class Core:
         self.network = ScriptedNetwork(self.kafka, max_in_flight=in_flight, last_error="")
         self.codec = codec_of(config)
         self.acknowledgements = Acknowledgements()
-        self.handover = Handover(self.network)
-        self.sender = Sender(config, network=cast(Network, self.handover), lock=lock, rng=random.Random(1))
+        self.sender = Sender(config, network=cast(Network, self.network), lock=lock, rng=random.Random(1))
         self.accumulator, self.metadata = self.sender.accumulator, self.sender.metadata
         self.leaders = list(leaders)
         self._written: dict[TopicPartition, Iterator[int]] = {}
@@ -161,10 +145,10 @@ class Core:
         leader: apis.NamedLeader | None = None,
     ) -> None:
         """`offsets`: None for the next of each partition, in steps that no batch of the tests fills. `leader`: as the
-        broker names it for each."""
+        broker names it for each. Results are in another order than the request, as real brokers have them."""
         offset_of = offsets or self._next_offset
         results = []
-        for each in sent.request.partitions:
+        for each in reversed(sent.request.partitions):
             offset = offset_of(TopicPartition(each.topic, each.partition))
             here = each.topic, each.topic_id, each.partition
             results.append(apis.ProduceResult(*here, code, None, offset, -1, leader=leader))
@@ -228,24 +212,6 @@ class Live(LiveNetwork):
 def let_wait(producer: Producer, max_block_ms: int) -> None:
     """As if it had been made with this `max.block.ms`. What comes before may take as long as a busy machine needs."""
     object.__setattr__(producer.config, "max_block_ms", max_block_ms)
-
-
-def takes_rows(base_offset: int) -> Behaviour:
-    """A broker that leads the one partition of t, and has every batch at this offset."""
-
-    def behave(sock: socket.socket) -> None:
-        port, topic_id = sock.getsockname()[1], uuid.UUID(int=9)
-        brokers = [{"node_id": 7, "host": "127.0.0.1", "port": port}]
-        topic = {"name": "t", "topic_id": topic_id, "partitions": [{"partition_index": 0, "leader_id": 7}]}
-        said = [{"index": 0, "base_offset": base_offset, "error_code": 0}]
-        produce = ProduceRequest(-1, 1, (ProducePartition("t", 0, topic_id, b""),))
-        scripted([
-            (MetadataRequest(("t",), False), {"brokers": brokers, "topics": [topic]}),
-            (InitProducerIdRequest(1), {}),
-            (produce, {"responses": [{"name": "t", "topic_id": topic_id, "partition_responses": said}]}),
-        ])(sock)  # fmt: skip
-
-    return behave
 
 
 def rows(count: int) -> pa.RecordBatch:

@@ -30,9 +30,8 @@ from kafka_sink.kafka.write import Write
 from kafka_sink.kept import MOST, lease_producer, ramp_s
 from kafka_sink.records.compression import codec_for
 from kafka_sink.records.kernel import Loss, fallback
-from producer_core import Live, config, in_background, let_wait, refresh, routed, rows, takes_rows
+from producer_core import Live, config, in_background, let_wait, refresh, routed, rows
 from scripted_kafka import HANG_UP, ScriptedNetwork, connect_clients
-from scripted_peers import peer
 from waiting import wait_until
 
 
@@ -206,26 +205,20 @@ def test_a_producer_whose_write_raised_is_closed_and_its_thread_ends(network: Li
         Write(producer, topic="t").append(rows(1))
 
 
-class Opened:
-    """The pairs of sockets that wake selectors."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.made: list[tuple[socket.socket, socket.socket]] = []
-        socketpair = socket.socketpair
-
-        def make() -> tuple[socket.socket, socket.socket]:
-            self.made.append(socketpair())
-            return self.made[-1]
-
-        monkeypatch.setattr(socket, "socketpair", make)
-
-    def one_and_closed(self) -> bool:
-        return len(self.made) == 1 and all(end.fileno() < 0 for end in self.made[0])
+Ends = list[socket.socket]
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
-    return Opened(monkeypatch)
+def opened(monkeypatch: pytest.MonkeyPatch) -> Ends:
+    """Both ends of each pair of sockets that wakes a selector."""
+    made: Ends = []
+    socketpair = socket.socketpair
+    monkeypatch.setattr(socket, "socketpair", lambda: made.extend(ends := socketpair()) or ends)
+    return made
+
+
+def one_and_closed(opened: Ends) -> bool:
+    return [end.fileno() for end in opened] == [-1, -1]
 
 
 @pytest.mark.parametrize(("owner", "name", "error", "words"), [
@@ -233,7 +226,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     (client, "Sender", MemoryError(), "memory: an allocation failed"),
 ])  # fmt: skip
 def test_a_producer_without_a_thread_or_memory_leaves_no_socket(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: Exception, words: str
+    opened: Ends, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: Exception, words: str
 ) -> None:
     settings = config(closed_port())
     monkeypatch.setattr(owner, name, Mock(side_effect=error))
@@ -241,23 +234,23 @@ def test_a_producer_without_a_thread_or_memory_leaves_no_socket(
         pass
     assert raised.value.what == words.partition(":")[0]
     assert ("Raise the limit of processes and threads" in str(raised.value)) == (owner is threading.Thread)
-    assert opened.one_and_closed()
+    assert one_and_closed(opened)
     assert kept.KEPT.take(Producer, settings) is None
 
 
 @pytest.mark.parametrize("error", [MemoryError(), pa.ArrowMemoryError("malloc of size 9 failed")])
-def test_a_write_without_memory_keeps_no_producer_thread_or_socket(opened: Opened, error: Exception) -> None:
+def test_a_write_without_memory_keeps_no_producer_thread_or_socket(opened: Ends, error: Exception) -> None:
     settings = config(closed_port(), **{"kafka.client.id": "hungry"})
     with pytest.raises(errors.WorkerExhausted, match="no more memory") as raised, lease_producer(settings):
         raise error
     assert raised.value.__cause__ is error
     assert not sender_threads("hungry")
-    assert opened.one_and_closed()
+    assert one_and_closed(opened)
     assert kept.KEPT.take(Producer, settings) is None
 
 
 def test_a_sender_thread_without_memory_tells_whoever_waits_and_ends_quietly(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
+    opened: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = Producer(config(closed_port(), **{"kafka.client.id": "quiet"}))
     (thread,) = sender_threads("quiet")
@@ -266,17 +259,17 @@ def test_a_sender_thread_without_memory_tells_whoever_waits_and_ends_quietly(
     with pytest.raises(errors.WorkerExhausted, match="no more memory"):
         Write(producer, topic="t").append(rows(1))
     thread.join(30)
-    assert (producer.usable, thread.is_alive(), opened.one_and_closed()) == (False, False, True)
+    assert (producer.usable, thread.is_alive(), one_and_closed(opened)) == (False, False, True)
 
 
-def test_a_sender_thread_without_any_memory_closes_its_sockets(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sender_thread_without_any_memory_closes_its_sockets(opened: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     monkeypatch.setattr(sender.Sender, "fail", no_memory)
     monkeypatch.setattr(NetworkClient, "poll", no_memory)
     producer = Producer(config(closed_port(), **{"kafka.client.id": "starved"}))
     for thread in sender_threads("starved"):
         thread.join(30)
-    assert (producer.usable, opened.one_and_closed()) == (False, True)
+    assert (producer.usable, one_and_closed(opened)) == (False, True)
 
 
 @pytest.mark.parametrize("what", ["a topic", "memory"])
@@ -620,14 +613,6 @@ def test_a_pause_ends_in_time_and_with_the_producer(network: Live) -> None:
     producer.close()
     thread.join(30)
     assert isinstance(outcome[0], errors.ProducerClosed)
-
-
-@pytest.mark.parametrize("base_offset", [-2, -(2**63), 2**63 - 1])
-def test_rows_at_an_offset_that_no_log_has_are_not_acknowledged(base_offset: int) -> None:
-    with peer(takes_rows(base_offset)) as port, pytest.raises(errors.DeliveryTimeout) as failure:
-        written(config(port, **{"kafka.retries": "1"}))
-    assert f"a Produce answer that has the rows at offset {base_offset}" in str(failure.value)
-    assert "Whether the last attempt was written is unknown" in str(failure.value)
 
 
 @pytest.fixture

@@ -47,9 +47,9 @@ class Topic:
         self.placed: list[int] = []
         self.by_topic: Counter[str] = Counter()
         self.pauses: list[int] = []
-
-    def begin(self, transaction: object) -> None:
-        pass
+        self.pause = self.pauses.append
+        self.begin = self.check_topics = lambda *_: None
+        self.waiting_clock_ms = self.throttled_ms = lambda: 0
 
     def await_topics(
         self, names: frozenset[str], seen_before: object, started_ms: int, *, ask_again: bool = False
@@ -72,18 +72,6 @@ class Topic:
         if acknowledgements.refused is not None:
             acknowledgements.refused.extend(self._refused)
         self._refused = ()
-
-    def check_topics(self, *_: object) -> None:
-        pass
-
-    def pause(self, until_ms: int) -> None:
-        self.pauses.append(until_ms)
-
-    def waiting_clock_ms(self) -> int:
-        return 0
-
-    def throttled_ms(self) -> int:
-        return 0
 
 
 def explicit(*partitions: int) -> pa.RecordBatch:

@@ -367,16 +367,6 @@ class TestPipelining:
         assert [ask.response for ask in asks[::2]] == [offsets(("s.0", 5, 0)), offsets(("s.2", 7, 0))]
         assert [ask.done for ask in asks] == [True, False, True, False]
 
-    def test_of_reads_that_went_together_only_those_go_again_that_must(self) -> None:
-        world, (first, second) = asking(*((key, GROUP, marker_of(key)) for key in ("s.0", "s.1")))
-        (sent,) = world.asked
-        world.answer(sent, offsets(("s.0", 5, 0), ("s.1", -1, 88)))
-        assert (first.done, second.done) == (True, False)
-        sent, waited_ms = world.until_sent()
-        assert (sent.request, waited_ms <= 5) == (marker_of("s.1"), True)
-        world.answer(sent, None, "cut")
-        assert not second.done
-
     def test_groups_of_one_coordinator_are_deleted_by_one_request(self) -> None:
         world, asks = asking(*((key, GROUP, apis.DeleteGroupsRequest((key,))) for key in ("s.0", "s.1", "s.2")))
         (sent,) = world.asked
@@ -506,9 +496,8 @@ class TestTheCodeOfAResponse:
 
     def test_a_topic_that_is_gone_is_not_waited_for_by_a_readers_progress(self) -> None:
         def code_of(*codes: int) -> int:
-            return error_code_of(
-                apis.ProgressCommitResponse(0, tuple(apis.PartitionResult("t", 0, code) for code in codes))
-            )
+            results = tuple(apis.PartitionResult("t", 0, code) for code in codes)
+            return error_code_of(apis.ProgressCommitResponse(0, results))
 
         assert (code_of(3, 3), code_of(3, 0), code_of(3, 14), code_of(3, 25)) == (0, 0, 14, 25)
         assert error_code_of(apis.ErrorResponse(0, 3)) == 3

@@ -145,17 +145,6 @@ def test_the_parts_of_a_batch_stand_in_its_place() -> None:
     assert not sequences.may_send(batch(1), 5)
 
 
-@pytest.mark.parametrize("max_in_flight", [1, 2, 6])
-def test_without_idempotence_only_one_in_flight_holds_a_partition_back(max_in_flight: int) -> None:
-    sequences = Sequences(idempotent=False)
-    assert sequences.may_send(batch(1), max_in_flight)
-    first = numbered(sequences, 1)
-    assert sequences.may_send(batch(1), max_in_flight) == (max_in_flight > 1)
-    assert sequences.may_send(batch(1, partition=1), max_in_flight)
-    first.in_flight = False
-    assert sequences.may_send(first, max_in_flight)
-
-
 def test_a_gap_may_heal_while_an_earlier_batch_is_or_was_unanswered() -> None:
     sequences = Sequences()
     first, second = numbered(sequences, 1), numbered(sequences, 1)
