@@ -1,11 +1,10 @@
 """The reader over scripted brokers: connections that are kept from range to range, and what is known of topics."""
 
 import uuid
-from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 
-from kafka_sink import kept
 from kafka_sink.errors import ClusterChanged, OffsetsLost, ReadStalled, TopicAuthorizationFailed
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka import reader as reader_module
@@ -21,7 +20,7 @@ from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config
 from record_sets import plain
 from scripted_kafka import ScriptedKafka, ScriptedNetwork
-from scripted_reads import ScriptedLog, serve
+from scripted_reads import ScriptedLog, connect_reads, serve
 
 DENIED = 29
 OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)
@@ -52,26 +51,17 @@ def kafka() -> ScriptedKafka:
     return made
 
 
-@pytest.fixture
-def network(kafka: ScriptedKafka) -> ScriptedNetwork:
-    return ScriptedNetwork(kafka)
-
-
 @pytest.fixture(autouse=True)
-def connected(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ScriptedNetwork]]:
-    """The networks that readers were made with: always the same one."""
-    made: list[ScriptedNetwork] = []
+def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
+    return connect_reads(kafka, monkeypatch)
 
-    def connect(config: ConsumerConfig, *, cluster_id: str | None, **settings: object) -> ScriptedNetwork:
-        network.expect(cluster_id)
-        made.append(network)
-        return network
 
-    monkeypatch.setattr(reader_module, "connect", connect)
-    monkeypatch.setattr(kept, "KEPT", kept.Kept())
-    for module in (reader_module, kept):
-        monkeypatch.setattr(module, "monotonic_ms", lambda: network.kafka.now_ms)
-    yield made
+@pytest.fixture
+def connect(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Makes the network of each reader: always the same one."""
+    made = Mock(return_value=network)
+    monkeypatch.setattr(reader_module, "connect", made)
+    return made
 
 
 def fetch(
@@ -131,14 +121,13 @@ def test_the_next_answer_is_asked_for_while_the_caller_has_a_record_set(kafka: S
             next(found)
 
 
-def test_a_reader_keeps_its_connections_for_the_next_range(connected: list[ScriptedNetwork]) -> None:
+def test_a_reader_keeps_its_connections_for_the_next_range(network: ScriptedNetwork, connect: Mock) -> None:
     for partition in (0, 1, 0):
         with lease_reader(CONFIG) as reader:
             assert offsets(fetch(reader, partition=partition)) == WHOLE
-    assert len(connected) == 1
-    assert not connected[0].closed
+    assert (connect.call_count, network.closed) == (1, False)
     with lease_reader(config(**{"kafka.check.crcs": "false"})):
-        assert len(connected) == 2
+        assert connect.call_count == 2
 
 
 def test_a_range_asks_for_no_leader_that_the_range_before_knew(kafka: ScriptedKafka) -> None:
@@ -190,7 +179,7 @@ def test_a_range_of_a_topic_that_was_made_again_after_its_plan_is_lost(kafka: Sc
 
 
 def test_a_range_without_progress_ends_in_time_and_its_client_is_not_kept(
-    kafka: ScriptedKafka, network: ScriptedNetwork, connected: list[ScriptedNetwork]
+    kafka: ScriptedKafka, network: ScriptedNetwork, connect: Mock
 ) -> None:
 
     def wait(request: FetchRequest) -> FetchResponse:
@@ -203,12 +192,12 @@ def test_a_range_without_progress_ends_in_time_and_its_client_is_not_kept(
     assert 10_000 <= kafka.now_ms < 12_000
     assert network.closed
     with lease_reader(CONFIG):
-        assert len(connected) == 2
+        assert connect.call_count == 2
 
 
 @pytest.mark.parametrize("ends", [GeneratorExit, ClusterChanged])
 def test_a_range_that_ends_in_the_middle_leaves_no_answer_to_the_next(
-    network: ScriptedNetwork, connected: list[ScriptedNetwork], ends: type[BaseException]
+    network: ScriptedNetwork, connect: Mock, ends: type[BaseException]
 ) -> None:
     with pytest.raises(ends), lease_reader(CONFIG) as reader:
         found = fetch(reader)
@@ -219,7 +208,7 @@ def test_a_range_that_ends_in_the_middle_leaves_no_answer_to_the_next(
         next(found)
     assert network.closed
     with lease_reader(CONFIG):
-        assert len(connected) == 2
+        assert connect.call_count == 2
 
 
 def test_a_denied_range_names_the_acl(kafka: ScriptedKafka) -> None:

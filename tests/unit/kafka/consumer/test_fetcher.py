@@ -240,10 +240,7 @@ class TestARange:
     def test_compaction_may_leave_a_gap_before_an_open_transaction(self, cluster: Cluster) -> None:
         """Nothing of the range may be read any more. The open transaction's batch, which is not delivered, shows it."""
         fetches = replace(EMPTY, last_stable_offset=150), records((150, 180))
-        assert (
-            cluster.read(*fetches, range_=replace(RANGE, end=150), isolation_level=COMMITTED, fetch_max_bytes=5_000)
-            == []
-        )
+        assert not cluster.read(*fetches, range_=replace(RANGE, end=150), fetch_max_bytes=5_000, **OF_COMMITTED)
         asked = [(each.isolation_level, each.max_bytes, each.offset) for each in cluster.requests()]
         assert asked == [(COMMITTED, 5_000, 100), (UNCOMMITTED, 1, 100), (UNCOMMITTED, 16 * 1024 + 61, 99)]
 
@@ -409,10 +406,8 @@ class TestOutOfRange:
     def test_deleted_records_are_a_loss(self, cluster: Cluster) -> None:
         cluster.ends(150, 500)
         assert cluster.loses(1) == (100, 150, LossCause.DELETED)
-        assert [request.asked[0].timestamp_ms for request in cluster.requests(apis.ListOffsetsRequest)] == [
-            apis.EARLIEST,
-            apis.LATEST,
-        ]
+        times = [request.asked[0].timestamp_ms for request in cluster.requests(apis.ListOffsetsRequest)]
+        assert times == [apis.EARLIEST, apis.LATEST]
         # Whether it is still the same topic.
         assert len(cluster.requests(apis.MetadataRequest)) == 2
 
@@ -467,9 +462,8 @@ class TestEpochs:
     def test_a_new_leader_is_asked_for_the_end_of_the_ranges_epoch(self, cluster: Cluster) -> None:
         cluster.leader_epoch = 9
         assert cluster.read(WHOLE) == ALL
-        assert cluster.asked(apis.OffsetForLeaderEpochRequest) == [
-            (1, apis.OffsetForLeaderEpochRequest("orders", 2, 9, 7))
-        ]
+        (asked,) = cluster.asked(apis.OffsetForLeaderEpochRequest)
+        assert asked == (1, apis.OffsetForLeaderEpochRequest("orders", 2, 9, 7))
         assert cluster.requests()[0].leader_epoch == 9
 
     @pytest.mark.parametrize(("epoch", "known", "asked"), [
@@ -526,10 +520,8 @@ class TestEpochs:
 
     def test_once_for_each_epoch(self, cluster: Cluster) -> None:
         fenced = [cluster.then(74, leader=2, leader_epoch=epoch) for epoch in (8, 9)]
-        assert cluster.read(records((100, 149)), fenced[0], 0, fenced[1], records((150, 199))) == [
-            (100, 150),
-            (150, 200),
-        ]
+        taken = cluster.read(records((100, 149)), fenced[0], 0, fenced[1], records((150, 199)))
+        assert taken == [(100, 150), (150, 200)]
         assert [current for current, _ in epochs_asked(cluster)] == [8, 9]
 
     @pytest.mark.parametrize("end_offset", [199, 120, 0, -1])
@@ -543,10 +535,8 @@ class TestEpochs:
         cluster.leader_epoch = 8
         cluster.epoch_ends((6, 150))
         cluster.ends(160)
-        assert cluster.reads_on(records((100, 159)), isolation_level=COMMITTED) == (
-            [(100, 160)],
-            [Loss(150, 200, TRUNCATED)],
-        )
+        found = cluster.reads_on(records((100, 159)), isolation_level=COMMITTED)
+        assert found == ([(100, 160)], [Loss(150, 200, TRUNCATED)])
         # As far as it may be read: an open transaction may never end.
         (asked,) = cluster.requests(apis.ListOffsetsRequest)
         assert (asked.asked[0].timestamp_ms, asked.isolation_level) == (apis.LATEST, COMMITTED)
@@ -581,10 +571,8 @@ class TestEpochs:
         cluster.leader_epoch = 8
         cluster.epoch_ends((7, 150))
         cluster.ends(140)
-        assert cluster.reads_on(records((100, 139)), isolation_level=COMMITTED) == (
-            [(100, 140)],
-            [Loss(140, 200, TRUNCATED)],
-        )
+        found = cluster.reads_on(records((100, 139)), isolation_level=COMMITTED)
+        assert found == ([(100, 140)], [Loss(140, 200, TRUNCATED)])
 
     def test_what_was_told_once_is_not_told_again(self, cluster: Cluster) -> None:
         """From then on the range is of the new log: the next leader is asked for the end of the new epoch."""

@@ -62,11 +62,8 @@ class Brokers(ScriptedKafka):
             left = max(0, left - len(response.records))
             responses.append(response)
         self.responses += responses
-        return (
-            apis.SharedFetchResponse(0, tuple(responses))
-            if isinstance(request, apis.SharedFetchRequest)
-            else responses[0]
-        )
+        is_shared = isinstance(request, apis.SharedFetchRequest)
+        return apis.SharedFetchResponse(0, tuple(responses)) if is_shared else responses[0]
 
     def _fetched(self, request: apis.FetchRequest, limit: int, *, is_first: bool) -> Any:
         number, end = request.partition, self.ends[request.partition]
@@ -90,9 +87,8 @@ class Brokers(ScriptedKafka):
         if isinstance(request, apis.ListOffsetsRequest):
             (asked,) = request.asked
             offset = self.starts[asked.partition] if asked.timestamp_ms == -2 else self.ends[asked.partition]
-            return apis.ListOffsetsResponse(
-                0, (apis.ListedOffset("t", asked.partition, code, -1, offset, self.leader_epoch),)
-            )
+            listed = apis.ListedOffset("t", asked.partition, code, -1, offset, self.leader_epoch)
+            return apis.ListOffsetsResponse(0, (listed,))
         return super()._healthy(node_id, request, code)
 
     def ranges(self) -> list[FetchRange]:
@@ -315,11 +311,8 @@ def test_a_partition_without_records_does_not_keep_the_others_of_its_leader_wait
     brokers.special[1] = [apis.FetchResponse(0, 0, 0, 0, 0)] * 10_000
     read = Read(brokers, poll_timeout_ms=10_000)
     read.fails(ReadStalled)
-    waits = [
-        each.max_wait_ms
-        for each in (request for _, request in brokers.received)
-        if isinstance(each, apis.FetchRequest | apis.SharedFetchRequest)
-    ]
+    fetches = apis.FetchRequest | apis.SharedFetchRequest
+    waits = [request.max_wait_ms for _, request in brokers.received if isinstance(request, fetches)]
     assert sum(end - first for number, first, end in read.sets if number != 1) == 200
     assert 0 in waits
     assert waits[-1] == 500
@@ -337,8 +330,7 @@ def test_a_topic_that_goes_is_lost_for_all_of_its_ranges() -> None:
     brokers.special = defaultdict(lambda: [UNKNOWN_TOPIC])
     brokers.topic_error = UNKNOWN_TOPIC
     read = Read(brokers, fail_on_data_loss=False).to_end()
-    assert {(range_.partition, loss.cause) for range_, loss in read.fetcher.losses} == {
-        (number, LossCause.TOPIC_DELETED) for number in range(3)
-    }
+    lost = {(range_.partition, loss.cause) for range_, loss in read.fetcher.losses}
+    assert lost == {(number, LossCause.TOPIC_DELETED) for number in range(3)}
     # Once known, the topic's leaders are those of all ranges.
     assert len(brokers.asked(apis.MetadataRequest)) < 20
