@@ -199,9 +199,9 @@ NONE = -1
 MAX_OFFSET = 2**63 - 2**31
 
 
-def check_number(api: str, name: str, number: int, least: int = NONE, most: int = MAX_OFFSET) -> None:
+def check_number(api: str, name: str, number: int, least: int = NONE) -> None:
     """Raise ProtocolError unless the number, which becomes an offset, an epoch, a partition or an id, can be one."""
-    if not least <= number <= most:
+    if not least <= number <= MAX_OFFSET:
         raise ProtocolError(f"{_article(api)} {api} answer with {name} {number}")
 
 

@@ -501,10 +501,7 @@ class TestUnreachable:
     (3, (13, 6, 6), 2),
     (1, (12, 5, 5), 1),
     (None, (12, 5, 5), 1),
-    (2, (11, 5, 5), 1),
-    (2, (None, 5, 5), 1),
-    (2, (12, None, 5), 1),
-    (2, (12, 5, None), 1),
+    *((2, spoken, 1) for spoken in ((11, 5, 5), (None, 5, 5), (12, None, 5), (12, 5, None))),
 ])  # fmt: skip
 def test_the_transaction_version_is_2_where_all_of_it_is_spoken(
     kafka: Kafka, client: AdminClient, level: int | None, spoken: tuple[int | None, ...], version: int

@@ -187,11 +187,8 @@ WHOLE, ALL = records((100, 199)), [(100, 200)]
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 EMPTY = apis.FetchResponse(0, 0, 500, 500, 0)
 LAST_RECORDS_ARE_OPEN = apis.FetchResponse(0, 0, 500, 100, 0)
-THROTTLED, SHORT, NOTHING = (
-    apis.FetchResponse(50, 0),
-    apis.FetchResponse(0, 0, 100, 100, 0),
-    apis.FetchResponse(0, 0, 0, 0, 0),
-)
+THROTTLED, NOTHING = apis.FetchResponse(50, 0), apis.FetchResponse(0, 0, 0, 0, 0)
+SHORT = apis.FetchResponse(0, 0, 100, 100, 0)
 OF_COMMITTED = {"isolation_level": COMMITTED}
 AN_OPEN_TRANSACTION = "An open transaction begins at offset 100."
 REFUSED = "broker 9: Connection refused"
@@ -199,14 +196,8 @@ TRUNCATED = LossCause.TRUNCATED
 
 # What passes: cut connections, errors, a position that is said not to be there, an answer that is empty, that names a
 # replica, or that is throttled. None: a healthy answer.
-TROUBLES: list[Any] = [
-    None,
-    HANG_UP,
-    *(6, 74, 75, 78, 9, 3, 1),
-    EMPTY,
-    replace(EMPTY, preferred_read_replica=2),
-    apis.FetchResponse(50, 0),
-]
+OF_A_RESPONSE = [EMPTY, replace(EMPTY, preferred_read_replica=2), THROTTLED]
+TROUBLES: list[Any] = [None, HANG_UP, *(6, 74, 75, 78, 9, 3, 1), *OF_A_RESPONSE]
 
 
 @st.composite

@@ -90,15 +90,7 @@ KINDS = pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32
 
 
 @pytest.mark.parametrize("name", (
-    b"\xfd\xed",
-    b"t\n",
-    b"t\0",
-    "t\u202e".encode(),
-    b"..",
-    b"a b",
-    b"t" * 250,
-    b"\xfd" * 10**6,
-    b"\xc3\xa9" * 10**6,
+    b"\xfd\xed", b"t\n", b"t\0", "t\u202e".encode(), b"..", b"a b", b"t" * 250, b"\xfd" * 10**6, b"\xc3\xa9" * 10**6,
 ), ids=lambda name: repr(name[:9]))  # fmt: skip
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_name_that_no_topic_can_have_is_a_bad_row_and_shown_with_escapes(name: bytes, kind: pa.DataType) -> None:

@@ -43,6 +43,7 @@ SHARED = apis.SharedFetchRequest(
     (FETCH, replace(FETCH, topic="clicks", topic_id=OTHER, partition=0), replace(FETCH, partition=3)), 1 << 20, 0
 )
 FETCH_VERSIONS = range(11, 19)
+LIMITS = {"min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 1, "rack_id": "a"}
 FETCHED = {"partition": 2, "fetch_offset": 2**40, "current_leader_epoch": 7, "partition_max_bytes": 1 << 20}
 
 
@@ -61,19 +62,10 @@ FETCHED = {"partition": 2, "fetch_offset": 2**40, "current_leader_epoch": 7, "pa
     (SASL, (0, 1), {"auth_bytes": b"secret"}),
     (SOFTWARE, (0, 2), {}),
     (SOFTWARE, (3,), {"client_software_name": "name", "client_software_version": "1.0"}),
-    (
-        FETCH,
-        FETCH_VERSIONS,
-        {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 1, "rack_id": "a"}
-        | {"session_id": 0, "session_epoch": -1, "forgotten_topics_data": []}
-        | {"topics": [{"partitions": [FETCHED | {"log_start_offset": -1}]}]},
-    ),
-    (
-        SHARED,
-        FETCH_VERSIONS,
-        {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 1, "rack_id": "a"}
-        | {"topics": [{"partitions": [FETCHED | {"partition": number}]} for number in (2, 0, 3)]},
-    ),
+    (FETCH, FETCH_VERSIONS, LIMITS | {"max_wait_ms": 500, "session_id": 0, "session_epoch": -1}
+     | {"forgotten_topics_data": [], "topics": [{"partitions": [FETCHED | {"log_start_offset": -1}]}]}),
+    (SHARED, FETCH_VERSIONS, LIMITS | {"max_wait_ms": 0}
+     | {"topics": [{"partitions": [FETCHED | {"partition": number}]} for number in (2, 0, 3)]}),
     (FETCH, range(11, 13), {"topics": [{"topic": "orders"}]}),
     (FETCH, range(13, 19), {"topics": [{"topic_id": ORDERS}]}),
 ], ids=name_of)  # fmt: skip
@@ -182,31 +174,21 @@ class TestDecode:
 
 
 AT = [(1, "h", 1)]
-HOLES = "missing or repeated partitions"
 
 
 @pytest.mark.parametrize(("request_", "versions", "said", "words"), [
-    *(
-        (PRODUCE, (9, 13), produced(results), words)
-        for results, words in (
-            (ALL_ASKED[:2], "-2 missing, none"),
-            ([], "and 2 more missing"),
-            ([*ALL_ASKED, ("orders", 0, 0)], "none missing, .*-0 not asked for or answered twice"),
-            ([*ALL_ASKED[:2], ("other", 2, 0)], "-2 missing, .*-2 not asked for"),
-        )
-    ),
-    *(
-        (ORDERS_ALONE, (12,), described(topics, [], [0]), "other topics")
-        for topics in ([], ["orders", "orders"], ["orders", "clicks"], [None])
-    ),
-    *(
-        (ORDERS_ALONE, (12,), described(["orders"], [broker], [0]), "impossible broker")
-        for broker in ((1, "h", 0), (1, "h", 65536), (1, "", 1), (-1, "h", 1))
-    ),
-    *(
-        (ORDERS_ALONE, (12,), described(["orders"], AT, partitions), HOLES)
-        for partitions in ([1], [0, 2], [0, 0], [-1, 0])
-    ),
+    *((PRODUCE, (9, 13), produced(results), words) for results, words in (
+        (ALL_ASKED[:2], "-2 missing, none"),
+        ([], "and 2 more missing"),
+        ([*ALL_ASKED, ("orders", 0, 0)], "none missing, .*-0 not asked for or answered twice"),
+        ([*ALL_ASKED[:2], ("other", 2, 0)], "-2 missing, .*-2 not asked for"),
+    )),
+    *((ORDERS_ALONE, (12,), described(topics, [], [0]), "other topics")
+      for topics in ([], ["orders", "orders"], ["orders", "clicks"], [None])),
+    *((ORDERS_ALONE, (12,), described(["orders"], [broker], [0]), "impossible broker")
+      for broker in ((1, "h", 0), (1, "h", 65536), (1, "", 1), (-1, "h", 1))),
+    *((ORDERS_ALONE, (12,), described(["orders"], AT, partitions), "missing or repeated partitions")
+      for partitions in ([1], [0, 2], [0, 0], [-1, 0])),
     (ALL_TOPICS, (12,), described(["orders", "orders"], AT, [0]), "other topics"),
 ], ids=name_of)  # fmt: skip
 def test_an_answer_to_another_question_is_none(request_: Request, versions: Any, said: Any, words: str) -> None:
@@ -231,26 +213,18 @@ def test_metadata_of_a_broker_without_topic_ids(version: int) -> None:
     assert response.throttle_time_ms == (70 if version >= 6 else 0)
 
 
-@pytest.mark.parametrize(("request_", "theirs", "version"), [
-    (PRODUCE, (0, 7), 7),  # Kafka 2.1
-    (PRODUCE, (0, 9), 9),  # Kafka 3.3
-    (PRODUCE, (0, 11), 11),  # Kafka 3.9
-    (PRODUCE, (0, 13), 13),  # Kafka 4.3
-    (PRODUCE, (0, 99), 13),
-    (PRODUCE, (13, 14), 13),
-    (PRODUCE, (0, 6), None),  # without zstd
-    (PRODUCE, (14, 15), None),
-    (ANONYMOUS, (0, 13), 12),
-    (ANONYMOUS, (13, 13), None),
-    (apis.MetadataRequest((), True), (0, 12), 12),
-    (apis.MetadataRequest((), True), (0, 5), 5),  # Event Hubs
-    (apis.MetadataRequest((), True), (0, 3), None),  # a question would create the topic
-    (FETCH, (4, 30), 18),
-    (FETCH, (0, 10), None),
-    (replace(FETCH, topic_id=None), (4, 30), 12),
+# Of each request, what a broker speaks, and the version that is sent.
+@pytest.mark.parametrize(("request_", "versions"), [
+    (PRODUCE, {(0, 7): 7, (0, 9): 9, (0, 11): 11, (0, 13): 13}),  # Kafka 2.1, 3.3, 3.9, 4.3
+    (PRODUCE, {(0, 99): 13, (13, 14): 13, (14, 15): None, (0, 6): None}),  # the last one without zstd
+    (ANONYMOUS, {(0, 13): 12, (13, 13): None}),
+    (apis.MetadataRequest((), True), {(0, 12): 12, (0, 5): 5}),  # the second is Event Hubs
+    (apis.MetadataRequest((), True), {(0, 3): None}),  # a question would create the topic
+    (FETCH, {(4, 30): 18, (0, 10): None}),
+    (replace(FETCH, topic_id=None), {(4, 30): 12}),
 ], ids=name_of)  # fmt: skip
-def test_the_highest_version_in_common(request_: Request, theirs: tuple[int, int], version: int | None) -> None:
-    assert select_version(request_, {request_.api.key: theirs}) == version
+def test_the_highest_version_in_common(request_: Request, versions: dict[tuple[int, int], int | None]) -> None:
+    assert {theirs: select_version(request_, {request_.api.key: theirs}) for theirs in versions} == versions
     assert select_version(request_, {}) is None, "an API that is not offered"
 
 

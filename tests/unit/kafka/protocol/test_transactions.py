@@ -46,14 +46,9 @@ CREATE_SET = replace(CREATE, replication_factor=3, settings=(("retention.ms", "5
 CONFIGS = apis.DescribeConfigsRequest(node_id=3, name=CEILING)
 TOPIC_CONFIGS = apis.TopicConfigsRequest(("orders", "clicks"), SETTINGS)
 GROUP = apis.DescribeGroupRequest("orders.check")
+OF_ORDERS = apis.AskedOffset("orders", 2, apis.LATEST, 7), apis.AskedOffset("orders", 0, apis.EARLIEST)
 LIST_OFFSETS = apis.ListOffsetsRequest(
-    (
-        apis.AskedOffset("orders", 2, apis.LATEST, 7),
-        apis.AskedOffset("orders", 0, apis.EARLIEST),
-        apis.AskedOffset("clicks", 0, 1_700_000_000),
-    ),
-    IsolationLevel.READ_COMMITTED,
-    timeout_ms=30_000,
+    (*OF_ORDERS, apis.AskedOffset("clicks", 0, 1_700_000_000)), IsolationLevel.READ_COMMITTED, timeout_ms=30_000
 )
 EPOCH = apis.OffsetForLeaderEpochRequest("orders", 2, current_leader_epoch=7, leader_epoch=5)
 INIT, INIT_TXN = apis.InitProducerIdRequest(60_000), apis.InitProducerIdRequest(1, "s.0")
@@ -108,24 +103,12 @@ EPOCH_ASKED = {"partition": 2, "current_leader_epoch": 7, "leader_epoch": 5}
     (ADD_PARTITIONS, range(4), {f"v3_and_below_{name}": value for name, value in ADDED.items()}),
     (ADD_OFFSETS, range(5), MINE | {"group_id": "s.0-marker"}),
     *((replace(COMMIT, committed=each), range(6), MINE | {"committed": each}) for each in (True, False)),
-    (
-        OFFSET,
-        (3, 4, 5),
-        {**MINE, **NO_MEMBER, "group_id": "s.0-marker", "generation_id": -1}
-        | {"topics": [marker("state", 0, BIG + 7, "zoë")]},
-    ),
-    (
-        PLAIN,
-        range(5, 10),
-        {"member_id": "", "group_id": "s.0", "generation_id_or_member_epoch": -1}
-        | {"topics": [marker("state", 1, BIG, "zoë")]},
-    ),
-    (
-        PROGRESS,
-        range(5, 10),
-        {"group_id": "stream", "generation_id_or_member_epoch": -1, "member_id": ""}
-        | {"topics": [PROGRESSED, marker("zoë", 0, 0)]},
-    ),
+    (OFFSET, (3, 4, 5), {**MINE, **NO_MEMBER, "group_id": "s.0-marker", "generation_id": -1}
+     | {"topics": [marker("state", 0, BIG + 7, "zoë")]}),
+    (PLAIN, range(5, 10), {"member_id": "", "group_id": "s.0", "generation_id_or_member_epoch": -1}
+     | {"topics": [marker("state", 1, BIG, "zoë")]}),
+    (PROGRESS, range(5, 10), {"group_id": "stream", "generation_id_or_member_epoch": -1, "member_id": ""}
+     | {"topics": [PROGRESSED, marker("zoë", 0, 0)]}),
     # Stable offsets unless told otherwise.
     *((replace(FETCH, require_stable=each), (8, 9), {"require_stable": each}) for each in (True, False)),
     (FETCH, (8, 9), {"groups": [{"group_id": key, "topics": OF_STATE} for key in ("s.0", "s.1")]}),
@@ -141,10 +124,8 @@ EPOCH_ASKED = {"partition": 2, "current_leader_epoch": 7, "leader_epoch": 5}
     (apis.ListTransactionsRequest(), (2,), {"producer_id_filters": [], "transactional_id_pattern": None}),
     (apis.ListTransactionsRequest(), (0, 1, 2), {"state_filters": []}),
     (PRODUCERS, (0,), {"topics": grouped("partition_indexes")}),
-    *(
-        (replace(MARKERS, committed=each), (1,), {"markers": [MARKED | {"transaction_result": each}]})
-        for each in (True, False)
-    ),
+    *((replace(MARKERS, committed=each), (1,), {"markers": [MARKED | {"transaction_result": each}]})
+      for each in (True, False)),
     (CREATE, (7,), {"topics": [NEW_TOPIC], "timeout_ms": 30_000, "validate_only": False}),
     (CREATE_ONE, range(2, 8), {"topics": [NEW_TOPIC | {"replication_factor": 1}]}),
     (CREATE_SET, (7,), {"topics": [NEW_TOPIC | {"replication_factor": 3, "configs": SET}]}),
@@ -164,46 +145,31 @@ def test_another_client_reads_what_is_sent(request_: Request, versions: Any, exp
         assert lacks(as_they_read(request_, version), expected) is None, version
 
 
-@pytest.mark.parametrize(("request_", "theirs", "version"), [
-    (COMMIT, (0, 5), 5),  # Kafka 4.x
-    (COMMIT, (0, 4), None),  # Kafka 3.9
-    (COMMIT_1, (0, 5), 4),
-    (COMMIT_1, (0, 3), 3),  # Kafka 3.3
-    (COMMIT_1, (5, 6), None),
-    (COMMIT_1, (0, 1), 1),  # Redpanda
-    (OFFSET, (0, 5), 5),
-    (OFFSET, (0, 4), None),
-    (OFFSET_1, (0, 5), 4),
-    (OFFSET_1, (0, 3), 3),
-    (ADD_PARTITIONS, (0, 5), 3),
-    (ADD_PARTITIONS, (0, 0), 0),
-    (FETCH, (1, 10), 9),
-    (FETCH, (1, 7), None),
-    (FETCH_ONE, (1, 7), 7),
-    (FETCH_ONE, (1, 6), None),  # before KIP-447
-    (OF_GROUP, (1, 10), 7),
-    (OF_GROUP, (1, 6), None),  # before KIP-447
-    (FIND, (0, 3), None),
-    (FIND_ONE, (0, 3), 3),
-    (CREATE, (0, 3), None),  # before KIP-464
-    (replace(CREATE, replication_factor=3), (0, 3), 3),
-    (MARKERS, (1, 2), 1),
-    (GROUP, (0, 6), 5),  # tells of groups that do not exist
+# Of each request, what a broker speaks, and the version that is sent.
+@pytest.mark.parametrize(("request_", "versions"), [
+    (COMMIT, {(0, 5): 5, (0, 4): None}),  # Kafka 4.x, 3.9
+    (COMMIT_1, {(0, 5): 4, (0, 3): 3, (0, 1): 1, (5, 6): None}),  # Kafka 4.x, 3.3, Redpanda
+    (OFFSET, {(0, 5): 5, (0, 4): None}),
+    (OFFSET_1, {(0, 5): 4, (0, 3): 3}),
+    (ADD_PARTITIONS, {(0, 5): 3, (0, 0): 0}),
+    (FETCH, {(1, 10): 9, (1, 7): None}),
+    (FETCH_ONE, {(1, 7): 7, (1, 6): None}),  # the second is before KIP-447
+    (OF_GROUP, {(1, 10): 7, (1, 6): None}),  # the second is before KIP-447
+    (FIND, {(0, 3): None}),
+    (FIND_ONE, {(0, 3): 3}),
+    (CREATE, {(0, 3): None}),  # before KIP-464
+    (replace(CREATE, replication_factor=3), {(0, 3): 3}),
+    (MARKERS, {(1, 2): 1}),
+    (GROUP, {(0, 6): 5}),  # tells of groups that do not exist
     # The highest that names topics.
-    (PROGRESS, (0, 4), None),
-    (PROGRESS, (0, 6), 6),
-    (PROGRESS, (2, 9), 9),
-    (PROGRESS, (2, 10), 9),
-    (PROGRESS, (10, 10), None),
-    (INIT, (0, 6), 5),
-    (INIT, (0, 0), 0),
-    (INIT_TXN, (0, 3), 3),
-    (INIT_TXN, (0, 2), None),  # before KIP-360
+    (PROGRESS, {(0, 4): None, (0, 6): 6, (2, 9): 9, (2, 10): 9, (10, 10): None}),
+    (INIT, {(0, 6): 5, (0, 0): 0}),
+    (INIT_TXN, {(0, 3): 3, (0, 2): None}),  # the second is before KIP-360
 ], ids=name_of)  # fmt: skip
 def test_versions_of_a_transaction_are_those_of_its_protocol(
-    request_: Request, theirs: tuple[int, int], version: int | None
+    request_: Request, versions: dict[tuple[int, int], int | None]
 ) -> None:
-    assert select_version(request_, {request_.api.key: theirs}) == version
+    assert {theirs: select_version(request_, {request_.api.key: theirs}) for theirs in versions} == versions
 
 
 Codes = list[tuple[str, int, int]]
@@ -307,18 +273,9 @@ CHECKED = {
     (OFFSET, {"topics": committed([("state", 0, 12)])}, (9, 12)),
     (PLAIN, {"topics": committed([("state", 1, 12)])}, (9, 12)),
     (PROGRESS, {"topics": committed(PROGRESS_CODES)}, (9, tuple(PROGRESS_CODES))),
-    *(
-        (
-            FETCH_BOTH,
-            of_one("groups", group("s.0", *partitions), "group_id", since=8),
-            (9, (("s.0", code, BIG, "m", "b"),)),
-        )
-        for partitions, code in (
-            ([of_group(), BARRIER], 0),
-            ([BARRIER, of_group(code=88)], 88),
-            ([of_group(), BARRIER | {"error_code": 12}], 12),
-        )
-    ),
+    *((FETCH_BOTH, of_one("groups", group("s.0", *parts), "group_id", since=8), (9, (("s.0", code, BIG, "m", "b"),)))
+      for parts, code in (([of_group(), BARRIER], 0), ([BARRIER, of_group(code=88)], 88),
+                          ([of_group(), BARRIER | {"error_code": 12}], 12))),
     (replace(FETCH, group_ids=("a", "b", "c")),
      {"groups": [group("c", of_group(code=88)), group("a", of_group(metadata=None)), group("b", code=16)]},
      (9, (("c", 88, BIG, "m", ""), ("a", 0, BIG, "", ""), ("b", 16, -1, "", "")))),
@@ -326,37 +283,20 @@ CHECKED = {
      (9, 0, (("zoë", 0, 0, -1, -1), ("orders", 0, 0, BIG, 3), ("orders", 2, 88, 5, -1)))),
     (DELETE, {"results": [{"group_id": "s.1", "error_code": 69}, {"group_id": "s.0", "error_code": 0}]},
      (9, (("s.1", 69), ("s.0", 0)))),
-    (
-        DESCRIBE,
-        {"transaction_states": [state("s.1", [("orders", [2, 0])]), state("s.0", start_ms=-1, code=105)]},
-        (
-            9,
-            (
-                ("s.1", 0, "Ongoing", 60_000, BIG + 1, BIG, 3, PARTITIONS[::2]),
-                ("s.0", 105, "Ongoing", 60_000, -1, BIG, 3, ()),
-            ),
-        ),
-    ),
+    (DESCRIBE, {"transaction_states": [state("s.1", [("orders", [2, 0])]), state("s.0", start_ms=-1, code=105)]},
+     (9, (("s.1", 0, "Ongoing", 60_000, BIG + 1, BIG, 3, PARTITIONS[::2]),
+          ("s.0", 105, "Ongoing", 60_000, -1, BIG, 3, ())))),
     # Other prefixes are left out.
-    (
-        LIST,
-        {"error_code": 0}
-        | {"transaction_states": [listed("s.0"), listed("sX0"), listed("other"), listed("s.1", state="Empty")]},
-        (9, 0, (("s.0", BIG, "Ongoing"), ("s.1", BIG, "Empty"))),
-    ),
+    (LIST, {"error_code": 0}
+     | {"transaction_states": [listed("s.0"), listed("sX0"), listed("other"), listed("s.1", state="Empty")]},
+     (9, 0, (("s.0", BIG, "Ongoing"), ("s.1", BIG, "Empty")))),
     (PRODUCERS, {"topics": [producers("clicks", 0, [(BIG, -1), (5, 77)]), *PRODUCERS_OF_ORDERS]},
      (9, (("clicks", 0, 0, None, ((BIG, 3, -1, 7, 5), (5, 3, 77, 7, 5))), *NO_PRODUCERS))),
     (MARKERS, {"markers": [marked(OTHERWISE)]}, (tuple(OTHERWISE), 0)),
     (CREATE_ONE, {"topics": [created("state", 36)]}, (9, 36, "why")),
-    *(
-        (CONFIGS, {"results": [configured("3", values, code)]}, (9, code, value))
-        for code, values, value in (
-            (0, {CEILING: "60000"}, "60000"),
-            (0, {CEILING: None}, None),
-            (0, {"other": "1"}, None),
-            (31, {}, None),
-        )
-    ),
+    *((CONFIGS, {"results": [configured("3", values, code)]}, (9, code, value)) for code, values, value in (
+        (0, {CEILING: "60000"}, "60000"), (0, {CEILING: None}, None), (0, {"other": "1"}, None), (31, {}, None),
+    )),
     (TOPIC_CONFIGS, {"results": [DENIED, TOLD]}, (9, (("clicks", 29, {}), ("orders", 0, {SETTINGS[0]: "2"})))),
     (GROUP, {"groups": [CHECKED]}, (9, 0, 8, "Stable")),
     (LIST_OFFSETS, {"topics": [OFFSETS_OF_CLICKS, {"name": "orders", "partitions": [UNLISTED, LISTED]}]},
@@ -397,22 +337,15 @@ def test_an_answer_of_another_client_is_understood(request_: Request, fields: An
     (GROUP, 5, {"groups": []}, "another group"),
     (INIT, 5, {"producer_id": -1, "producer_epoch": 0}, "neither an error nor a producer id"),
     (INIT, 5, {"producer_id": 5, "producer_epoch": -1}, "neither an error nor a producer id"),
-    *(
-        (FIND, 6, {"coordinators": [found("s.0"), found("s.1", **broker)]}, "impossible broker")
-        for broker in ({"node_id": -1}, {"host": ""}, {"port": 0}, {"port": 65536})
-    ),
-    *(
-        (ONGOING, 2, {"transaction_states": [listed("s.0"), other]}, words)
-        for other, words in (
-            (listed("s.0"), "answered twice: 's.0'"),
-            (listed("s.1", producer_id=5), "filtered out: .*'s.1'"),
-            (listed("s.1", state="Empty"), "filtered out: .*'s.1'"),
-        )
-    ),
-    *(
-        (COMMIT, 5, {"error_code": 0, "producer_id": producer_id, "producer_epoch": epoch}, "next id and epoch")
-        for producer_id, epoch in ((-1, 4), (BIG, -1), (-1, -1))
-    ),
+    *((FIND, 6, {"coordinators": [found("s.0"), found("s.1", **broker)]}, "impossible broker")
+      for broker in ({"node_id": -1}, {"host": ""}, {"port": 0}, {"port": 65536})),
+    *((ONGOING, 2, {"transaction_states": [listed("s.0"), other]}, words) for other, words in (
+        (listed("s.0"), "answered twice: 's.0'"),
+        (listed("s.1", producer_id=5), "filtered out: .*'s.1'"),
+        (listed("s.1", state="Empty"), "filtered out: .*'s.1'"),
+    )),
+    *((COMMIT, 5, {"error_code": 0, "producer_id": producer_id, "producer_epoch": epoch}, "next id and epoch")
+      for producer_id, epoch in ((-1, 4), (BIG, -1), (-1, -1))),
 ], ids=name_of)  # fmt: skip
 def test_a_refused_answer_says_what_is_wrong_with_it(request_: Request, version: int, fields: Any, words: str) -> None:
     with pytest.raises(ProtocolError, match=f"{request_.api.name} .*{words}"):

@@ -200,7 +200,7 @@ SECURITY: tuple[Mutant, ...] = (
            "docs/operations.md: check shows a throttle of 1 s or more",
            "self.throttle_time_ms = max(self.throttle_time_ms, $ANSWER.response.throttle_time_ms)", "pass",
            f"{_THROTTLES}test_check_shows_a_broker_that_throttles"),
-    Mutant("hostile: a number that no log has is believed", "nothing is lost", "not $LEAST <= $NUMBER <= $MOST",
+    Mutant("hostile: a number that no log has is believed", "nothing is lost", "not $LEAST <= $NUMBER <= MAX_OFFSET",
            "False", f"{_ANSWERS}test_an_offset_that_no_log_has", within="check_number"),
     Mutant("hostile: the end of a log may be no offset", "nothing is lost",
            "NO_OFFSET if ($EACH.topic, $EACH.partition) in $OF_TIME else 0", "NO_OFFSET",
