@@ -571,10 +571,8 @@ class TestLease:
 
     @pytest.mark.parametrize("change", [
         pytest.param({"interruptions": 1}, id="its connections ended"),
-        pytest.param(
-            {"failure": errors.ClusterChanged(broker="b1:9092", expected="one", found="another")},
-            id="it failed meanwhile",
-        ),
+        pytest.param({"failure": errors.ClusterChanged(broker="b1:9092", expected="one", found="another")},
+                     id="it failed meanwhile"),
     ])  # fmt: skip
     def test_one_that_is_of_no_use_is_not_kept(self, network: Network, change: dict[str, Any]) -> None:
         first = leased()

@@ -347,9 +347,7 @@ class TestErrors:
         pytest.param({"connecting": {1, 2, 3}}, {"connecting": set()}, 0, id="metadata waits for a connection"),
         pytest.param({"connecting": {1}}, {"connecting": set()}, 1, id="so does a fetch"),
         pytest.param({"down": {1}, "last_error": REFUSED}, {"leader": 2}, 5, id="the leader is down"),
-        pytest.param(
-            {"leader_epoch": 6}, {"leader_epoch": 7}, 5, id="an older epoch than the range's is not believed"
-        ),
+        pytest.param({"leader_epoch": 6}, {"leader_epoch": 7}, 5, id="an older epoch than the range's is not believed"),
     ])  # fmt: skip
     def test_a_fetch_waits_for_what_it_needs(
         self, cluster: Cluster, before: dict[str, Any], after: dict[str, Any], metadata: int

@@ -208,10 +208,8 @@ ANY_HOST = replace(TRUSTING, verify_host_name=False)
     (CA.issue("127.0.0.1", hosts=("127.0.0.1",)), TRUSTING, "127.0.0.1", ""),
     *((CA.issue("localhost", hosts=hosts), ANY_HOST, "localhost", "") for hosts in ((), ("elsewhere.example",))),
     # A truststore may have an intermediate CA or the broker alone, as in Java, where it is a set of anchors.
-    *(
-        (WITH_CHAIN, TlsSettings(truststore_certificates=each), "localhost", "")
-        for each in (CA.certificate, MIDDLE.certificate, OF_MIDDLE.chain)
-    ),
+    *((WITH_CHAIN, TlsSettings(truststore_certificates=each), "localhost", "")
+      for each in (CA.certificate, MIDDLE.certificate, OF_MIDDLE.chain)),
 ])  # fmt: skip
 def test_bytes_go_to_and_from_a_broker_that_is_trusted(
     identity: Identity, settings: TlsSettings, host: str, version: str
@@ -319,24 +317,20 @@ def test_a_certificate_that_is_not_fit_is_not_called_unknown(code: int) -> None:
 NO_ADDRESS = CA.issue("127.0.0.1", hosts=("localhost",))
 
 
-@pytest.mark.parametrize(
-    ("identity", "settings", "step"),
-    [
-        (CA.issue("broker", expired=True), TRUSTING, "certificate has expired"),
-        (CA.issue("broker", hosts=("elsewhere.example",)), TRUSTING, "another host name"),
-        (CA.issue("localhost", hosts=()), TRUSTING, "lacks a subjectAltName"),
-        (CA.issue("localhost", hosts=("127.0.0.1",)), TRUSTING, "lacks a subjectAltName"),
-        (CA.issue("localhost", hosts=(), mails=("a@b.example",)), TRUSTING, "lacks a subjectAltName"),
-        (OTHER_CA.issue("broker"), TRUSTING, "CA that is not trusted"),
-        (BROKER, TlsSettings(), "CA that is not trusted"),
-        (OF_MIDDLE, TlsSettings(truststore_certificates=BROKER.chain), "not trusted"),
-        (NO_ADDRESS, TRUSTING, "another host name"),
-    ],
-    ids=[
-        "expired", "host", "common name", "common name beside an address", "beside a mail", "ca", "system", "another",
-        "an address is looked for among addresses",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("identity", "settings", "step"), [
+    (CA.issue("broker", expired=True), TRUSTING, "certificate has expired"),
+    (CA.issue("broker", hosts=("elsewhere.example",)), TRUSTING, "another host name"),
+    (CA.issue("localhost", hosts=()), TRUSTING, "lacks a subjectAltName"),
+    (CA.issue("localhost", hosts=("127.0.0.1",)), TRUSTING, "lacks a subjectAltName"),
+    (CA.issue("localhost", hosts=(), mails=("a@b.example",)), TRUSTING, "lacks a subjectAltName"),
+    (OTHER_CA.issue("broker"), TRUSTING, "CA that is not trusted"),
+    (BROKER, TlsSettings(), "CA that is not trusted"),
+    (OF_MIDDLE, TlsSettings(truststore_certificates=BROKER.chain), "not trusted"),
+    (NO_ADDRESS, TRUSTING, "another host name"),
+], ids=[
+    "expired", "host", "common name", "common name beside an address", "beside a mail", "ca", "system", "another",
+    "an address is looked for among addresses",
+])  # fmt: skip
 def test_a_broker_that_is_not_verified_hears_nothing(identity: Identity, settings: TlsSettings, step: str) -> None:
     heard = bytearray()
     server = served(identity, lambda sock: heard.extend(sock.recv(100)), version="TLSv1_3")
@@ -350,18 +344,14 @@ OF_ANOTHER_CA = OTHER_CA.issue("alice")
 MUTUAL = replace(TRUSTING, keystore_certificate_chain=OF_ANOTHER_CA.chain, keystore_key=OF_ANOTHER_CA.key)
 
 
-@pytest.mark.parametrize(
-    ("identity", "serve", "of_server", "settings", "words"),
-    [
-        (BROKER, echo, {"client_ca": CA, "version": "TLSv1_2"}, TRUSTING, "client certificate"),
-        (BROKER, echo, {"client_ca": CA, "version": "TLSv1_3"}, TRUSTING, "kafka.ssl.keystore.location"),
-        (BROKER, echo, {"client_ca": CA}, MUTUAL, "CA of the client's certificate"),
-        (BROKER, echo, {"version": "TLSv1_2"}, replace(TRUSTING, protocols=("TLSv1.3",)), "in common"),
-        (None, lambda sock: sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"), {}, TRUSTING, "does not speak TLS"),
-        (None, lambda sock: sock.recv(1), {}, TRUSTING, "plaintext listener"),
-    ],
-    ids=["none, TLS 1.2", "no certificate, TLS 1.3", "of another CA", "no common version", "plaintext", "hangs up"],
-)
+@pytest.mark.parametrize(("identity", "serve", "of_server", "settings", "words"), [
+    (BROKER, echo, {"client_ca": CA, "version": "TLSv1_2"}, TRUSTING, "client certificate"),
+    (BROKER, echo, {"client_ca": CA, "version": "TLSv1_3"}, TRUSTING, "kafka.ssl.keystore.location"),
+    (BROKER, echo, {"client_ca": CA}, MUTUAL, "CA of the client's certificate"),
+    (BROKER, echo, {"version": "TLSv1_2"}, replace(TRUSTING, protocols=("TLSv1.3",)), "in common"),
+    (None, lambda sock: sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"), {}, TRUSTING, "does not speak TLS"),
+    (None, lambda sock: sock.recv(1), {}, TRUSTING, "plaintext listener"),
+], ids=["TLS 1.2", "TLS 1.3", "of another CA", "no common version", "plaintext", "hangs up"])  # fmt: skip
 def test_a_handshake_that_fails_says_why(
     identity: Identity | None, serve: Callable[[socket.socket], object], of_server: dict[str, Any],
     settings: TlsSettings, words: str,
