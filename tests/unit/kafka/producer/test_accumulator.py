@@ -88,7 +88,9 @@ def read_back(core: Core, batch: ProducerBatch) -> list[Any]:
     batch.number(ProducerIdAndEpoch(1, 0), 0)
     (record_batch,) = list(MemoryRecords(bytes(batch.wire_bytes)))
     assert record_batch.validate_crc()
-    return list(record_batch)
+    records = list(record_batch)
+    assert record_batch.max_timestamp == max(record.timestamp for record in records)
+    return records
 
 
 Records = defaultdict[TopicPartition, list[Any]]
