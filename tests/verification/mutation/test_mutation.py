@@ -107,6 +107,8 @@ TEST = "from kafka_sink.example import count\n\ndef test_count():\n    assert co
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
+    # With a configuration of its own it is pytest's root, whatever lies in the folders above.
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
     for name, text in {"kafka_sink/__init__.py": "", EXAMPLE.path: SOURCE, EXAMPLE.tests[0]: TEST}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
