@@ -253,6 +253,10 @@ bench-core: $(WHEEL)  ## measure columns to encoded batches, and back, on one co
 	$(BENCH)/bench_core.py $(ARGS)
 	$(BENCH)/bench_decoder.py $(ARGS)
 
+.PHONY: bench-compare
+bench-compare: $(DEPS)  ## compare two reports of bench-core, and fail below 0.9 times the speed; OLD=old/core.json NEW=build/bench/core.json ARGS="--limit 0.95"
+	$(BENCH)/compare.py $(OLD) $(NEW) $(ARGS)
+
 .PHONY: bench
 bench: java $(WHEEL)  ## compare with the JVM sink and other peers, TLS with plaintext, guarantees, badRows, 20 minutes; ARGS="--rounds 7"
 	$(BENCH)/bench_spark.py $(ARGS)

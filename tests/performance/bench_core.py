@@ -199,6 +199,14 @@ def table(rates: dict[tuple[str, Case], list[float]]) -> str:
     return markdown(f"kernel | value | partitions | M records/s | (range) | GB/s | ns | x {FEW} part. | goal", rows)
 
 
+def figures(rates: dict[tuple[str, Case], list[float]]) -> dict[str, float]:
+    """Records per CPU second, by the case, for compare.py."""
+    return {
+        f"{kernel}, {case.value_bytes} bytes, {case.partition_count} partitions": statistics.median(of)
+        for (kernel, case), of in rates.items()
+    }
+
+
 def main() -> None:
     parser = arguments(__doc__, 9, each="each case and kernel", output="core.json")
     parser.add_argument("--rows", type=int, default=10_000, help="in an Arrow batch; Spark's default is 10,000")
@@ -211,10 +219,11 @@ def main() -> None:
         worker = Application(options.output / f"core-{name}.log", Worker, *given, **environment)
         workers[worker.ask("kernel")] = worker
     cases = [(kernel, case) for case in CASES for kernel in workers]
-    found = table(in_turns(cases, options.rounds, lambda each: workers[each[0]].ask("round", each[1])))
+    rates = in_turns(cases, options.rounds, lambda each: workers[each[0]].ask("round", each[1]))
+    found = table(rates)
     print(found)
     report = {"rows_per_arrow_batch": options.rows, "rounds": options.rounds, "table": found.splitlines()}
-    write_report(options.output / "core.json", report)
+    write_report(options.output / "core.json", report | {"figures": figures(rates)})
 
 
 if __name__ == "__main__":

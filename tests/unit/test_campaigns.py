@@ -20,9 +20,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 import bench_decoder
 import broker_admin
+import compare
 import process_tree
 import processes
-from bench_core import Case, CorePath
+from bench_core import Case, CorePath, figures
 from bench_spark import OURS, PAIRS, figure, ratio_table
 from chaos.comparison import Difference, difference, first_whole
 from code_blocks import ROOT
@@ -413,3 +414,44 @@ def test_figures_are_medians_and_a_ratio_compares_within_a_round() -> None:
     assert found.cpu_s_per_million_rows == 0.75
     table = ratio_table({PAIRS[0].ours: ours, PAIRS[0].theirs: theirs}, 1_000_000)
     assert "2.00 x | >= 1.5 x | 0.25 x    | <= 0.7 x | -3.00" in table
+
+
+def report(folder: Path, name: str, figures: dict[str, float], processor: str = "p") -> str:
+    file = folder / name
+    file.write_text(json.dumps({"processor": processor, "figures": figures}))
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("new", "options", "status", "said"),
+    [
+        ({"a": 2e6, "b": 1e6}, (), 0, "| a | 2.00 M | 2.00 M | 1.00 |  |"),
+        ({"a": 1.81e6, "b": 9e6, "c": 1e6}, (), 0, "| c |  | 1.00 M |  |  |"),
+        ({"a": 1.79e6, "b": 1e6}, (), 1, "| a | 2.00 M | 1.79 M | 0.90 | below 0.9 |"),
+        ({"a": 1.79e6, "b": 1e6}, ("--limit", "0.8"), 0, "| a | 2.00 M | 1.79 M | 0.90 |  |"),
+        ({"a": 2e6}, (), 1, "| b | 1.00 M |  |  | missing |"),
+        ({}, (), 2, ""),
+    ],
+)
+def test_a_release_that_is_slower_than_the_limit_fails_the_comparison(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    new: dict[str, float],
+    options: Sequence[str],
+    status: int,
+    said: str,
+) -> None:
+    old = report(tmp_path, "old.json", {"a": 2e6, "b": 1e6})
+    assert compare.main([old, report(tmp_path, "new.json", new), *options]) == status
+    assert said in capsys.readouterr().out
+
+
+def test_a_comparison_tells_of_another_processor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [report(tmp_path, each, {"a": 1.0}, processor=f"processor {each}") for each in ("old", "new")]
+    assert compare.main(files) == 0
+    assert "two processors: processor old, processor new" in capsys.readouterr().out
+
+
+def test_the_core_benchmark_reports_a_median_for_each_kernel_and_case() -> None:
+    found = figures({("compiled", Case(100, 4)): [1e6, 3e6, 2e6], ("vectorised", Case(100, 4)): [1e6]})
+    assert found == {"compiled, 100 bytes, 4 partitions": 2e6, "vectorised, 100 bytes, 4 partitions": 1e6}
