@@ -199,7 +199,7 @@ OfCommitted = harsh({"kafka.isolation.level": "read_committed"})
     ("mistake", "kind", "first_seed"),
     [
         # One seed in 60 finds the first, and one in 80 the last of these.
-        pytest.param(leaders_not_compared, Harsh, 180, marks=pytest.mark.long),
+        pytest.param(leaders_not_compared, Harsh, 230, marks=pytest.mark.long),
         (what_a_list_leaves_out_is_deleted, WithoutAcl, 12),
         (topic_ids_not_compared, Harsh, 3),
         (steps_not_taken, Harsh, 3),
