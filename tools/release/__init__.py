@@ -6,7 +6,6 @@
     layout.py        names of files in a wheel
     licences.py      the licence of each package that comes with it
     sbom.py          the list of parts inside each wheel (PEP 770)
-    links.py         the description has no link that breaks on the index's page
     machine_code.py  what a macOS kernel needs, read from its headers
     checks.py        twine, check-wheel-contents, abi3audit, auditwheel; sizes, the description, the project's addresses
     trial.py         each wheel that can run here: an empty environment, and the demo

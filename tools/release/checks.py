@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 from zipfile import ZipFile
 
 from release.layout import KERNEL, MODULES, SBOM
-from release.links import relative_links
 from release.machine_code import read_mach_o
 from release.targets import System, Target
 
@@ -66,9 +65,15 @@ def check_names(names: list[str], target: Target | None, root: Path) -> None:
         raise Unfit(f"too much: {sorted(packed - expected)}; missing: {sorted(expected - packed)}")
 
 
+# In the text, and the definition of one that the text names by a label.
+_LINK = re.compile(r"\]\(([^)\s]+)\)|^ {0,3}\[[^\]]+\]:\s+(\S+)", re.MULTILINE)
+
+
 def check_description(metadata: str) -> None:
-    broken = relative_links(str(Parser().parsestr(metadata).get_payload()))
-    if broken:
+    """The package index shows the description alone: its links, inline or by reference, are addresses or anchors."""
+    links = _LINK.findall(str(Parser().parsestr(metadata).get_payload()))
+    targets = (inline or defined for inline, defined in links)
+    if broken := [target for target in targets if "://" not in target and not target.startswith("#")]:
         raise Unfit(f"these links of the description break on the index's page: {broken}")
 
 
