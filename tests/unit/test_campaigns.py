@@ -79,9 +79,9 @@ def test_a_campaign_finds_its_modules_on_the_path_of_its_rule(path: str, module:
     assert ended.stdout.startswith("usage: ")
 
 
-@pytest.mark.parametrize(
-    ("status", "figures_say", "verdict"), [(0, True, True), (0, False, False), (1, True, False), (None, True, False)]
-)
+@pytest.mark.parametrize(("status", "figures_say", "verdict"), [
+    (0, True, True), (0, False, False), (1, True, False), (None, True, False),
+])  # fmt: skip
 def test_a_campaign_passes_by_status_and_figures(
     tmp_path: Path, status: int | None, figures_say: bool, verdict: bool
 ) -> None:
@@ -208,26 +208,23 @@ MISSING, DOUBLE, DIFFER = "1 missing from the topic", "1 in the topic more than 
 FOREIGN, OTHER_D = "1 in the topic and not in the source", replace(D, value=b"")
 
 
-@pytest.mark.parametrize(
-    ("seen", "differences"),
-    [
-        pytest.param(WRITTEN_ROWS, [], id="as written"),
-        pytest.param([(0, D), (0, A), (0, B), (0, C)], [], id="sources in another order"),
-        pytest.param([(0, A), (0, D), (0, B), (0, C)], [], id="sources interleaved"),
-        pytest.param([(1, C), (0, A), (0, B), (2, D)], [], id="partitions read in another order"),
-        pytest.param([], ["4 missing from the topic", DIFFER], id="nothing arrived"),
-        pytest.param(WRITTEN_ROWS[:3], [MISSING, DIFFER], id="lost"),
-        pytest.param([*WRITTEN_ROWS, (0, D)], [DOUBLE, DIFFER], id="doubled"),
-        pytest.param([(0, B), (0, A), (0, C), (0, D)], ["1 out of order"], id="swapped in a partition"),
-        pytest.param([*WRITTEN_ROWS[:3], (0, OTHER_D)], [MISSING, FOREIGN, DIFFER], id="changed"),
-        pytest.param([(0, A), (0, A), (0, B), (0, C)], [MISSING, DOUBLE, DIFFER], id="lost and doubled: right count"),
-        pytest.param(
-            [*WRITTEN_ROWS, (1, replace(OTHER_D, key=b"a"))],
-            [FOREIGN, "1 keys in more than one partition", DIFFER],
-            id="a key in two partitions",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("seen", "differences"), [
+    pytest.param(WRITTEN_ROWS, [], id="as written"),
+    pytest.param([(0, D), (0, A), (0, B), (0, C)], [], id="sources in another order"),
+    pytest.param([(0, A), (0, D), (0, B), (0, C)], [], id="sources interleaved"),
+    pytest.param([(1, C), (0, A), (0, B), (2, D)], [], id="partitions read in another order"),
+    pytest.param([], ["4 missing from the topic", DIFFER], id="nothing arrived"),
+    pytest.param(WRITTEN_ROWS[:3], [MISSING, DIFFER], id="lost"),
+    pytest.param([*WRITTEN_ROWS, (0, D)], [DOUBLE, DIFFER], id="doubled"),
+    pytest.param([(0, B), (0, A), (0, C), (0, D)], ["1 out of order"], id="swapped in a partition"),
+    pytest.param([*WRITTEN_ROWS[:3], (0, OTHER_D)], [MISSING, FOREIGN, DIFFER], id="changed"),
+    pytest.param([(0, A), (0, A), (0, B), (0, C)], [MISSING, DOUBLE, DIFFER], id="lost and doubled: right count"),
+    pytest.param(
+        [*WRITTEN_ROWS, (1, replace(OTHER_D, key=b"a"))],
+        [FOREIGN, "1 keys in more than one partition", DIFFER],
+        id="a key in two partitions",
+    ),
+])  # fmt: skip
 def test_a_difference_of_the_demos_topic_is_found(seen: list[tuple[int, Record]], differences: list[str]) -> None:
     """Two sources, A B C and D, against `seen` as (partition, record)."""
     comparison = Comparison()
@@ -256,22 +253,15 @@ def test_what_the_transformation_makes() -> None:
     assert transformed(READ[:3]) == {(0, 0): (b"k", b"0:0:K:0"), (0, 4): (b"k", b"0:4:K:2")}
 
 
-@pytest.mark.parametrize(
-    ("written", "what"),
-    [
-        (WRITTEN, set()),
-        ([WRITTEN[3], *WRITTEN[:3]], set()),  # partitions have no order among each other
-        (WRITTEN[:-1], {"lost"}),
-        ([*WRITTEN, WRITTEN[0]], {"doubled"}),
-        # Aborted in the topic that is read; left out by the transformation; another function; another key; not told.
-        ([*WRITTEN, placed(0, 9, "0:3:K:1")], {"wrong"}),
-        ([*WRITTEN, placed(0, 9, "0:1:K:7")], {"wrong"}),
-        ([*WRITTEN, placed(0, 9, "0:0:k:0")], {"wrong"}),
-        ([*WRITTEN, placed(0, 9, "0:0:K:0", key="other")], {"wrong"}),
-        ([*WRITTEN, placed(0, 9, "K:0")], {"wrong"}),
-        ([WRITTEN[2], WRITTEN[1], WRITTEN[0], WRITTEN[3]], {"out_of_order"}),
-    ],
-)
+@pytest.mark.parametrize(("written", "what"), [
+    (WRITTEN, set()),
+    ([WRITTEN[3], *WRITTEN[:3]], set()),  # partitions have no order among each other
+    (WRITTEN[:-1], {"lost"}), ([*WRITTEN, WRITTEN[0]], {"doubled"}),
+    # Aborted in the topic that is read; left out by the transformation; another function; another key; not told.
+    ([*WRITTEN, placed(0, 9, "0:3:K:1")], {"wrong"}), ([*WRITTEN, placed(0, 9, "0:1:K:7")], {"wrong"}),
+    ([*WRITTEN, placed(0, 9, "0:0:k:0")], {"wrong"}), ([*WRITTEN, placed(0, 9, "0:0:K:0", key="other")], {"wrong"}),
+    ([*WRITTEN, placed(0, 9, "K:0")], {"wrong"}), ([WRITTEN[2], WRITTEN[1], WRITTEN[0], WRITTEN[3]], {"out_of_order"}),
+])  # fmt: skip
 def test_the_soak_counts_all_but_rows_once_in_order(written: list[tuple[int, int, Record]], what: set[str]) -> None:
     found = compared(transformed(READ), written)
     assert {name for name in ("lost", "doubled", "wrong", "out_of_order") if getattr(found, name)} == what

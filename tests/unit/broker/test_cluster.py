@@ -127,22 +127,18 @@ def test_a_process_that_has_no_more_of_something(java: FakeJava, monkeypatch: py
         does_not_start(errors.HostExhausted, f"no more {what}: .* Raise that limit")
 
 
-@pytest.mark.parametrize(
-    ("main_class", "script", "error", "words"),
-    [
-        (None, "", errors.JavaNotFound, None),
-        ("kafka.Kafka", dies("ERROR java.io.IOException: No space left on device"), errors.DiskFull, "node-1"),
-        (
-            "kafka.tools.StorageTool", dies("Configured metadata.version is wrong"), errors.BrokerStartFailed,
-            r"could not be formatted.*\n.*metadata\.version is wrong",
-        ),
-        (
-            "kafka.Kafka", "import signal; print('still loading', flush=True); signal.pause()",
-            errors.BrokerStartFailed, r"no answer within 2 s.*\nstill loading",
-        ),
-    ],
-    ids=["no Java", "disk full", "storage", "no answer"],
-)  # fmt: skip
+@pytest.mark.parametrize(("main_class", "script", "error", "words"), [
+    (None, "", errors.JavaNotFound, None),
+    ("kafka.Kafka", dies("ERROR java.io.IOException: No space left on device"), errors.DiskFull, "node-1"),
+    (
+        "kafka.tools.StorageTool", dies("Configured metadata.version is wrong"), errors.BrokerStartFailed,
+        r"could not be formatted.*\n.*metadata\.version is wrong",
+    ),
+    (
+        "kafka.Kafka", "import signal; print('still loading', flush=True); signal.pause()",
+        errors.BrokerStartFailed, r"no answer within 2 s.*\nstill loading",
+    ),
+], ids=["no Java", "disk full", "storage", "no answer"])  # fmt: skip
 def test_why_a_cluster_does_not_start(
     java: FakeJava, monkeypatch: pytest.MonkeyPatch, main_class: str | None, script: str,
     error: type[errors.LocalKafkaError], words: str | None,

@@ -104,18 +104,15 @@ def test_fetched_once(ivy: FakeIvy, cache: Path, tmp_path: Path) -> None:
         resolve.resolve_jars(RELEASE, jars / NAMES[0] / "cache", ivy)
 
 
-@pytest.mark.parametrize(
-    ("will", "error", "words"),
-    [
-        *(
-            ({"names": [name for name in NAMES if left_out not in name]}, DownloadFailed, f"are missing: .*{left_out}")
-            for left_out in ("scala-logging", "snappy", "zstd", "log4j-slf4j-impl", "kafka_2.13")
-        ),
-        ({"names": NAMES[:3], "says": REFUSED, "status": 1}, DownloadFailed, "not be fetched: Server access error"),
-        ({"names": [], "says": NO_SPACE, "status": 1}, DiskFull, "XDG_CACHE_HOME"),
-        ({"takes_seconds": 60}, DownloadFailed, "no end after"),
-    ],
-)
+@pytest.mark.parametrize(("will", "error", "words"), [
+    *(
+        ({"names": [name for name in NAMES if left_out not in name]}, DownloadFailed, f"are missing: .*{left_out}")
+        for left_out in ("scala-logging", "snappy", "zstd", "log4j-slf4j-impl", "kafka_2.13")
+    ),
+    ({"names": NAMES[:3], "says": REFUSED, "status": 1}, DownloadFailed, "not be fetched: Server access error"),
+    ({"names": [], "says": NO_SPACE, "status": 1}, DiskFull, "XDG_CACHE_HOME"),
+    ({"takes_seconds": 60}, DownloadFailed, "no end after"),
+])  # fmt: skip
 def test_a_failure_is_told_and_leaves_nothing_that_looks_complete(
     ivy: FakeIvy, cache: Path, monkeypatch: pytest.MonkeyPatch, will: dict[str, Any], error: type[Exception], words: str
 ) -> None:
@@ -175,14 +172,10 @@ def test_a_timeout_ends_it() -> None:
     assert identify(int(raised.value.output)) is None
 
 
-@pytest.mark.parametrize(
-    ("command", "stop", "by"),
-    [
-        (WAIT, LeashedProcess.kill, signal.SIGKILL), (WAIT, LeashedProcess.end, signal.SIGTERM),
-        (IGNORE_SIGTERM, LeashedProcess.end, signal.SIGKILL),
-    ],
-    ids=["killed", "ended", "ended, and ignores SIGTERM"],
-)  # fmt: skip
+@pytest.mark.parametrize(("command", "stop", "by"), [
+    (WAIT, LeashedProcess.kill, signal.SIGKILL), (WAIT, LeashedProcess.end, signal.SIGTERM),
+    (IGNORE_SIGTERM, LeashedProcess.end, signal.SIGKILL),
+], ids=["killed", "ended", "ended, and ignores SIGTERM"])  # fmt: skip
 def test_its_end(command: str, stop: Callable[[LeashedProcess], None], by: signal.Signals, tmp_path: Path) -> None:
     """The folder goes when it is ended, and stays when it is killed."""
     begun, its_stdout = os.pipe()

@@ -48,9 +48,9 @@ THREE = [Node(1, 21001, 21002), Node(2, 21003, 21004), Node(3, 21005, 21006)]
 CREATED = b"\0\0\0\x01" + b"\0\0\0\0" + b"\0\0\0\x01" + b"\0\x01t"
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", "{}", '{"owner": 1}', RUNNING.to_json().replace("12", '"12"'), RUNNING.to_json()[:-20]]
-)
+@pytest.mark.parametrize("text", [
+    "", "{", "[]", "{}", '{"owner": 1}', RUNNING.to_json().replace("12", '"12"'), RUNNING.to_json()[:-20],
+])  # fmt: skip
 def test_a_broken_file_is_no_cluster(text: str, tmp_path: Path) -> None:
     assert state.read_running(tmp_path) is state.read_running(tmp_path / "nowhere") is None
     with pytest.raises(ValueError):
@@ -287,10 +287,9 @@ def sized(body: bytes, cut: int = 0) -> bytes:
     return (len(body) + cut).to_bytes(4, "big") + body
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [b"", b"\0\0", b"\0\0\0\x08\0\0\0\x01", b"\0\0\0\x06\0\0\0\x01\0\0", b"\0\0\0\x0c\0\0\0\x01\0\0\0\0\0\0\0\x05"],
-)
+@pytest.mark.parametrize("answer", [
+    b"", b"\0\0", b"\0\0\0\x08\0\0\0\x01", b"\0\0\0\x06\0\0\0\x01\0\0", b"\0\0\0\x0c\0\0\0\x01\0\0\0\0\0\0\0\x05",
+])  # fmt: skip
 def test_an_answer_cut_short(answer: bytes) -> None:
     with peer(answers(answer)) as port, pytest.raises(ConnectionError):
         requests.fetch_metadata(("127.0.0.1", port), None, 5)

@@ -47,14 +47,11 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Verdict]:
     return verdicts
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [], ["--topic", "t"], ["--option", "x"], [*SERVERS, "--option", "kafka.ack=1"], ["--preset", "none"],
-        *([*SERVERS, "--checkpoint", "c", "--wait", each] for each in ("-1", "nan", "inf", "1 s")),
-        [*SERVERS, "--read", "--option", "subscribe=t", "--checkpoint", "c"],
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("arguments", [
+    [], ["--topic", "t"], ["--option", "x"], [*SERVERS, "--option", "kafka.ack=1"], ["--preset", "none"],
+    *([*SERVERS, "--checkpoint", "c", "--wait", each] for each in ("-1", "nan", "inf", "1 s")),
+    [*SERVERS, "--read", "--option", "subscribe=t", "--checkpoint", "c"],
+])  # fmt: skip
 def test_a_wrong_line_is_refused(arguments: list[str], found: list[Verdict]) -> None:
     try:
         assert check_main(arguments) == WRONG_USAGE
@@ -297,13 +294,10 @@ def test_a_location_that_cannot_be_opened_and_a_folder_without_a_query_are_oserr
             checkpoint.read_checkpoint(location)
 
 
-@pytest.mark.parametrize(
-    ("recorded", "planned"),
-    [
-        (f'v1\n{METADATA}\n{{"t":{{"0":5}}}}\n-', f'v1\n{METADATA}\n{{"t":{{"0":9}}}}\n{{"logOffset":3}}'),
-        (f'v2\n{METADATA}\n0:{{"t":{{"0":5}}}}\n', f'v2\n{METADATA}\n1:{{"logOffset":3}}\n0:{{"t":{{"0":9}}}}\n'),
-    ],
-)
+@pytest.mark.parametrize(("recorded", "planned"), [
+    (f'v1\n{METADATA}\n{{"t":{{"0":5}}}}\n-', f'v1\n{METADATA}\n{{"t":{{"0":9}}}}\n{{"logOffset":3}}'),
+    (f'v2\n{METADATA}\n0:{{"t":{{"0":5}}}}\n', f'v2\n{METADATA}\n1:{{"logOffset":3}}\n0:{{"t":{{"0":9}}}}\n'),
+])  # fmt: skip
 def test_offsets_of_sources_are_those_of_both_micro_batches(tmp_path: Path, recorded: str, planned: str) -> None:
     folder = checkpoint_in(tmp_path, offsets={"7": recorded, "8": planned})
     assert checkpoint.read_sources(str(folder), Checkpoint(QUERY, planned=8, recorded=7)) == {
@@ -315,14 +309,10 @@ def test_offsets_of_sources_are_those_of_both_micro_batches(tmp_path: Path, reco
     assert checkpoint.read_sources(str(folder), Checkpoint(QUERY, planned=None, recorded=None)) == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "another format than v1 and v2"),
-        ("v3\n{}\n{}", "another format than v1 and v2"),
-        (f"v1\n{METADATA}\n".ljust(checkpoint.MAX_OFFSETS_BYTES + 1), "more than 16,777,216 bytes"),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), [
+    ("", "another format than v1 and v2"), ("v3\n{}\n{}", "another format than v1 and v2"),
+    (f"v1\n{METADATA}\n".ljust(checkpoint.MAX_OFFSETS_BYTES + 1), "more than 16,777,216 bytes"),
+])  # fmt: skip
 def test_a_log_of_offsets_that_cannot_be_read_is_an_oserror(tmp_path: Path, text: str, words: str) -> None:
     folder = checkpoint_in(tmp_path, offsets={"7": text})
     with pytest.raises(OSError, match=f"offsets/7 has {words}"):
@@ -345,20 +335,17 @@ def test_both_together() -> None:
         assert words in checkpoint.compared(Checkpoint(QUERY, planned, recorded), decision)
 
 
-@pytest.mark.parametrize(
-    ("position", "planned", "log", "told"),
-    [
-        pytest.param(20, 25, Log(0, 100, 100), {"behind": 80, "planned": 5}, id="what the log has after its position"),
-        pytest.param(100, 100, Log(0, 100, 100), {}, id="nothing"),
-        pytest.param(100, None, Log(100, 100, 100), {}, id="nothing of an empty log"),
-        pytest.param(20, 20, Log(0, 70, 100), {"behind": 80, "unstable": 30}, id="a part behind open transactions"),
-        pytest.param(90, 90, Log(0, 70, 100), {"behind": 10, "unstable": 10}, id="all behind open transactions"),
-        pytest.param(20, 20, Log(50, 100, 100), {"behind": 80, "deleted": 30}, id="retention has overtaken it"),
-        pytest.param(50, 50, Log(50, 100, 100), {"behind": 50}, id="retention is at it"),
-        pytest.param(20, 20, Log(100, 100, 100), {"behind": 80, "deleted": 80}, id="DeleteRecords up to the end"),
-        pytest.param(50, 50, Log(0, 10, 10), {"ahead": 40}, id="the log ends before the position"),
-    ],
-)
+@pytest.mark.parametrize(("position", "planned", "log", "told"), [
+    pytest.param(20, 25, Log(0, 100, 100), {"behind": 80, "planned": 5}, id="what the log has after its position"),
+    pytest.param(100, 100, Log(0, 100, 100), {}, id="nothing"),
+    pytest.param(100, None, Log(100, 100, 100), {}, id="nothing of an empty log"),
+    pytest.param(20, 20, Log(0, 70, 100), {"behind": 80, "unstable": 30}, id="a part behind open transactions"),
+    pytest.param(90, 90, Log(0, 70, 100), {"behind": 10, "unstable": 10}, id="all behind open transactions"),
+    pytest.param(20, 20, Log(50, 100, 100), {"behind": 80, "deleted": 30}, id="retention has overtaken it"),
+    pytest.param(50, 50, Log(50, 100, 100), {"behind": 50}, id="retention is at it"),
+    pytest.param(20, 20, Log(100, 100, 100), {"behind": 80, "deleted": 80}, id="DeleteRecords up to the end"),
+    pytest.param(50, 50, Log(0, 10, 10), {"ahead": 40}, id="the log ends before the position"),
+])  # fmt: skip
 def test_a_partition_is_behind_by_what_the_log_has_after_its_position(
     position: int, planned: int | None, log: Log, told: dict[str, int]
 ) -> None:
@@ -431,9 +418,9 @@ def test_what_is_no_assignment(text: str) -> None:
         assignment(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"), [("kafka.acks all secret", "line 1 is not"), ("a = 1\nA = secret", "line 2 sets A again")]
-)
+@pytest.mark.parametrize(("text", "words"), [
+    ("kafka.acks all secret", "line 1 is not"), ("a = 1\nA = secret", "line 2 sets A again"),
+])  # fmt: skip
 def test_a_line_that_is_wrong_is_told_without_its_text(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "some.conf"
     with pytest.raises(argparse.ArgumentTypeError, match="No such file"):

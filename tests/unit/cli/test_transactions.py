@@ -53,16 +53,13 @@ HANGING_JSON = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], ""), (["list", "--take-over"], ""), (["abort", "--topic", "t"], ""), (["list", "--option", "x"], ""),
-        (["list", "--preset", "none"], ""), (["list", "--prefix", "p"], "kafka.bootstrap.servers"),
-        (["describe", *SERVERS], "name the sink with --prefix or --checkpoint"),
-        (["abort", *SERVERS, "--prefix", "p q"], "transactionalIdPrefix"),
-        (["list", *SERVERS, "--prefix", "p", "--option", "kafka.ackz=all"], "'kafka.ackz'"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("arguments", "words"), [
+    ([], ""), (["list", "--take-over"], ""), (["abort", "--topic", "t"], ""), (["list", "--option", "x"], ""),
+    (["list", "--preset", "none"], ""), (["list", "--prefix", "p"], "kafka.bootstrap.servers"),
+    (["describe", *SERVERS], "name the sink with --prefix or --checkpoint"),
+    (["abort", *SERVERS, "--prefix", "p q"], "transactionalIdPrefix"),
+    (["list", *SERVERS, "--prefix", "p", "--option", "kafka.ackz=all"], "'kafka.ackz'"),
+])  # fmt: skip
 def test_a_wrong_line_or_option_is_told(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         status: Any = main(arguments)
@@ -267,13 +264,10 @@ def test_what_was_decided_is_described_slot_by_slot(ran: Ran, run: Run) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("states", "line"),
-    [
-        (("CompleteCommit", "CompleteCommit"), "committed transactions of slots: 2 of 2"),
-        (("CompleteCommit", "CompleteAbort"), "committed transactions of slots: 1 of 2; not orders.1 (CompleteAbort)"),
-    ],
-)
+@pytest.mark.parametrize(("states", "line"), [
+    (("CompleteCommit", "CompleteCommit"), "committed transactions of slots: 2 of 2"),
+    (("CompleteCommit", "CompleteAbort"), "committed transactions of slots: 1 of 2; not orders.1 (CompleteAbort)"),
+])  # fmt: skip
 def test_a_write_without_groups_is_told_by_transactions(ran: Ran, run: Run, states: tuple[str, str], line: str) -> None:
     names = ("orders.driver", "orders.0", "orders.1")
     described = {
@@ -506,22 +500,19 @@ def test_abort_as_a_document_and_where_something_is_decided(ran: Ran, run: Run, 
     assert "repair --bootstrap-servers b:9092 --prefix orders" in said
 
 
-@pytest.mark.parametrize(
-    ("after", "refused", "status", "words"),
-    [
-        (found(markers=WHOLE), {}, DONE, "All decided slots are visible."),
-        (found(decided=False), {}, DONE, "Nothing was decided."),
-        (found(opened(3, is_decided=False), markers=WHOLE), {}, DONE, "Open and not decided: 1. See\n    pykafka"),
-        (found(markers={0: Marker(3, "q", "e")}), {}, FAILED, "can no longer be committed: slot 0."),
-        (found(markers={}), {}, FAILED, "Unknown if visible: slot 0."),
-        (found(markers=WHOLE, unknown=(HANGING,)), {}, FAILED, "Not changed, because"),
-        (found(markers=WHOLE, hanging=(HANGING,)), {}, FAILED, "Still hangs, although its leader accepted a marker"),
-        (
-            found(markers=WHOLE, hanging=(HANGING,)), {HANGING: DENIED}, FAILED,
-            f"orders.1 (101:3) on t-2 from offset 17: {DENIED}. This needs the ACL CLUSTER ALTER.",
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("after", "refused", "status", "words"), [
+    (found(markers=WHOLE), {}, DONE, "All decided slots are visible."),
+    (found(decided=False), {}, DONE, "Nothing was decided."),
+    (found(opened(3, is_decided=False), markers=WHOLE), {}, DONE, "Open and not decided: 1. See\n    pykafka"),
+    (found(markers={0: Marker(3, "q", "e")}), {}, FAILED, "can no longer be committed: slot 0."),
+    (found(markers={}), {}, FAILED, "Unknown if visible: slot 0."),
+    (found(markers=WHOLE, unknown=(HANGING,)), {}, FAILED, "Not changed, because"),
+    (found(markers=WHOLE, hanging=(HANGING,)), {}, FAILED, "Still hangs, although its leader accepted a marker"),
+    (
+        found(markers=WHOLE, hanging=(HANGING,)), {HANGING: DENIED}, FAILED,
+        f"orders.1 (101:3) on t-2 from offset 17: {DENIED}. This needs the ACL CLUSTER ALTER.",
+    ),
+])  # fmt: skip
 def test_repair_tells_what_is_left(
     ran: Ran, run: Run, after: SinkTransactions, refused: dict[Hanging, str], status: int,
     words: str,

@@ -148,13 +148,10 @@ def test_what_cannot_be_compared_has_a_status_of_its_own(cluster: ReadableCluste
     assert (0, 9) not in partition.asked
 
 
-@pytest.mark.parametrize(
-    ("partitions", "topic_id", "missing", "why"),
-    [
-        (0, TOPIC_ID, 4, "there is no such topic"), (1, TOPIC_ID, 2, "no such partition"),
-        (2, uuid.UUID(int=2), 4, "created again"), (2, None, 0, "an id that is not told"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("partitions", "topic_id", "missing", "why"), [
+    (0, TOPIC_ID, 4, "there is no such topic"), (1, TOPIC_ID, 2, "no such partition"),
+    (2, uuid.UUID(int=2), 4, "created again"), (2, None, 0, "an id that is not told"),
+])  # fmt: skip
 def test_a_topic_that_is_another_has_none_of_them(
     kafka: ScriptedKafka, partitions: int, topic_id: uuid.UUID | None, missing: int, why: str, run: Run
 ) -> None:

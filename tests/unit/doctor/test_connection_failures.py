@@ -103,40 +103,37 @@ def test_what_works_and_protects_less_than_it_could_is_a_warning() -> None:
         assert remedy in warned.finding.remedy and "canary" not in repr(warned)
 
 
-@pytest.mark.parametrize(
-    ("failure", "step", "found", "remedy"),
-    [
-        (failures.dns_failure(OSError(-2, "Name or service not known"), "h"), "dns", "'h': it cannot be", "/etc/hosts"),
-        (failures.dns_failure(TimeoutError("in 4 s"), "h"), "dns", "no name server answers (in 4 s)", "resolver"),
-        (failures.tcp_failure(ConnectionRefusedError(), ["10.0.0.1"]), "tcp", "10.0.0.1 refused", "port"),
-        (failures.tcp_failure(TimeoutError("within 4 s"), ["a", "b"]), "tcp", "a, b does not answer", "firewall"),
-        (failures.tcp_failure(OSError(errno.EHOSTUNREACH, "No route"), ["a"]), "tcp", "No route", "route"),
-        (failures.tls_failure(TlsFailure("expired", "renew it", True)), "tls", "expired", "renew it"),
-        (failures.tls_timed_out(TimeoutError("within 4 s")), "tls", "does not answer", "load balancer"),
-        (failures.hung_up("api versions", is_authenticated=False), "api versions", "instead of", "SSL"),
-        (failures.hung_up("request", is_authenticated=False), "sasl", "requires authentication", "SASL_SSL"),
-        (failures.hung_up("request", is_authenticated=True), "sasl", "during authentication", "log"),
-        (failures.hung_up("sasl", is_authenticated=True), "sasl", "during authentication", "log"),
-        (failures.no_answer("api versions", TimeoutError("4 s")), "api versions", "4 s", "load balancer"),
-        (failures.no_answer("sasl", TimeoutError("4 s")), "sasl", "4 s", "log"),
-        (refused("the broker does not offer it here; it offers: PLAIN"), "sasl", PLAIN, "sasl.enabled.mechanisms"),
-        (refused("the broker expects no authentication here"), "sasl", PLAIN, "SSL or PLAINTEXT"),
-        (refused("the broker refused (Authentication failed)"), "sasl", PLAIN, "user name and password"),
-        (refused("the broker does not offer it here", "AWS_MSK_IAM", "signed for eu-west-1"), "sasl",
-         "signed for eu-west-1", "9098"),
-        (refused("the broker expects no authentication here", "AWS_MSK_IAM"), "sasl", "AWS_MSK_IAM", "or PLAINTEXT"),
-        (refused("the ticket has expired", "GSSAPI", "app/host@R", "run kinit"), "sasl",
-         "GSSAPI as 'app/host@R': the ticket has expired", "run kinit"),
-        (failures.too_slow(NO_ANSWER_OF_KDC, TimeoutError("within 4 s")), "sasl", "", "krb5.conf"),
-        (failures.not_kafka(TlsExpected("speaks TLS")), "tls", "speaks TLS", "kafka.security.protocol to SSL"),
-        (failures.not_kafka(ProtocolError("speaks HTTP")), "api versions", "speaks HTTP", "REST proxy"),
-        (failures.no_token(TokenUnavailable(source="s", reason="401")), "sasl", "no token from s: 401", "secret"),
-        (
-            failures.no_token(TokenUnavailable(source="s", reason="r", mechanism="AWS_MSK_IAM", advice="set REGION")),
-            "sasl", "no token from s: r", "from this host, set REGION",
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("failure", "step", "found", "remedy"), [
+    (failures.dns_failure(OSError(-2, "Name or service not known"), "h"), "dns", "'h': it cannot be", "/etc/hosts"),
+    (failures.dns_failure(TimeoutError("in 4 s"), "h"), "dns", "no name server answers (in 4 s)", "resolver"),
+    (failures.tcp_failure(ConnectionRefusedError(), ["10.0.0.1"]), "tcp", "10.0.0.1 refused", "port"),
+    (failures.tcp_failure(TimeoutError("within 4 s"), ["a", "b"]), "tcp", "a, b does not answer", "firewall"),
+    (failures.tcp_failure(OSError(errno.EHOSTUNREACH, "No route"), ["a"]), "tcp", "No route", "route"),
+    (failures.tls_failure(TlsFailure("expired", "renew it", True)), "tls", "expired", "renew it"),
+    (failures.tls_timed_out(TimeoutError("within 4 s")), "tls", "does not answer", "load balancer"),
+    (failures.hung_up("api versions", is_authenticated=False), "api versions", "instead of", "SSL"),
+    (failures.hung_up("request", is_authenticated=False), "sasl", "requires authentication", "SASL_SSL"),
+    (failures.hung_up("request", is_authenticated=True), "sasl", "during authentication", "log"),
+    (failures.hung_up("sasl", is_authenticated=True), "sasl", "during authentication", "log"),
+    (failures.no_answer("api versions", TimeoutError("4 s")), "api versions", "4 s", "load balancer"),
+    (failures.no_answer("sasl", TimeoutError("4 s")), "sasl", "4 s", "log"),
+    (refused("the broker does not offer it here; it offers: PLAIN"), "sasl", PLAIN, "sasl.enabled.mechanisms"),
+    (refused("the broker expects no authentication here"), "sasl", PLAIN, "SSL or PLAINTEXT"),
+    (refused("the broker refused (Authentication failed)"), "sasl", PLAIN, "user name and password"),
+    (refused("the broker does not offer it here", "AWS_MSK_IAM", "signed for eu-west-1"), "sasl",
+     "signed for eu-west-1", "9098"),
+    (refused("the broker expects no authentication here", "AWS_MSK_IAM"), "sasl", "AWS_MSK_IAM", "or PLAINTEXT"),
+    (refused("the ticket has expired", "GSSAPI", "app/host@R", "run kinit"), "sasl",
+     "GSSAPI as 'app/host@R': the ticket has expired", "run kinit"),
+    (failures.too_slow(NO_ANSWER_OF_KDC, TimeoutError("within 4 s")), "sasl", "", "krb5.conf"),
+    (failures.not_kafka(TlsExpected("speaks TLS")), "tls", "speaks TLS", "kafka.security.protocol to SSL"),
+    (failures.not_kafka(ProtocolError("speaks HTTP")), "api versions", "speaks HTTP", "REST proxy"),
+    (failures.no_token(TokenUnavailable(source="s", reason="401")), "sasl", "no token from s: 401", "secret"),
+    (
+        failures.no_token(TokenUnavailable(source="s", reason="r", mechanism="AWS_MSK_IAM", advice="set REGION")),
+        "sasl", "no token from s: r", "from this host, set REGION",
+    ),
+])  # fmt: skip
 def test_a_failure_names_the_step_whose_setting_is_wrong(failure: Failure, step: str, found: str, remedy: str) -> None:
     assert failure.step == step
     assert found in failure.found
@@ -192,11 +189,9 @@ def test_the_time_to_encode_a_request_is_not_the_brokers(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
-@pytest.mark.parametrize(
-    "behaviour",
-    [says_nothing, speaks_http, hangs_up, *(drips(sent, b"\0") for sent in (b"", b"\0\0\1\0", b"\x16\3\3\x40\0"))],
-    ids=["silent", "HTTP", "hangs up", "single bytes", "of an answer", "of a handshake"],
-)
+@pytest.mark.parametrize("behaviour", [
+    says_nothing, speaks_http, hangs_up, *(drips(sent, b"\0") for sent in (b"", b"\0\0\1\0", b"\x16\3\3\x40\0")),
+], ids=["silent", "HTTP", "hangs up", "single bytes", "of an answer", "of a handshake"])  # fmt: skip
 def test_peers_that_are_no_brokers(behaviour: Behaviour, protocol: str) -> None:
     """Each byte comes in a sixth of the step's time: one deadline for each `recv` would never be over."""
     started = time.monotonic()

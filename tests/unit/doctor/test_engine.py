@@ -170,9 +170,9 @@ def test_a_busy_controller_is_asked_again() -> None:
     assert (finding.status, "created" in finding.found) == (Status.OK, True)
 
 
-@pytest.mark.parametrize(
-    ("then", "words"), [(socket.socket.close, ": the peer closed the connection"), (says_nothing, "")]
-)
+@pytest.mark.parametrize(("then", "words"), [
+    (socket.socket.close, ": the peer closed the connection"), (says_nothing, ""),
+])  # fmt: skip
 def test_a_broker_that_does_not_answer_create_topics_fails_the_check_in_time(
     monkeypatch: pytest.MonkeyPatch, then: Behaviour, words: str
 ) -> None:
@@ -219,9 +219,9 @@ def of_a_read(**options: str) -> ReadConfig:
     return read_config(given_options({"kafka.bootstrap.servers": "nowhere.invalid:9092", **options}, table=READING))
 
 
-@pytest.mark.parametrize(
-    "options", [{"subscribe": "a,b"}, {"assign": '{"a": [0], "b": [1]}'}, {"subscribePattern": "a|b"}], ids=str
-)
+@pytest.mark.parametrize("options", [
+    {"subscribe": "a,b"}, {"assign": '{"a": [0], "b": [1]}'}, {"subscribePattern": "a|b"},
+], ids=str)  # fmt: skip
 def test_a_read_skips_what_needs_a_cluster_without_one(options: dict[str, str]) -> None:
     report = examine_read(of_a_read(**options, groupId="lag"))
     assert [failure.step for failure in report.failures] == ["dns"]
@@ -255,9 +255,9 @@ def test_the_first_failure_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> N
     assert data == UNREACHABLE.parts().data
 
 
-@pytest.mark.parametrize(
-    "lack", [None, RuntimeError("can't start new thread"), OSError(errno.EMFILE, "files"), MemoryError()]
-)
+@pytest.mark.parametrize("lack", [
+    None, RuntimeError("can't start new thread"), OSError(errno.EMFILE, "files"), MemoryError(),
+])  # fmt: skip
 def test_an_error_stays_if_brokers_are_back_or_not_seen(
     monkeypatch: pytest.MonkeyPatch, lack: Exception | None
 ) -> None:

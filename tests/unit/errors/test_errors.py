@@ -260,9 +260,9 @@ def test_what_is_named(error: Exception, what: str) -> None:
     assert raised.value.__cause__ is error
 
 
-@pytest.mark.parametrize(
-    "error", [OSError(errno.EACCES, "no"), OSError("no number"), RuntimeError("another"), ValueError(), KeyError("x")]
-)
+@pytest.mark.parametrize("error", [
+    OSError(errno.EACCES, "no"), OSError("no number"), RuntimeError("another"), ValueError(), KeyError("x"),
+])  # fmt: skip
 def test_what_is_not(error: Exception) -> None:
     assert exhausted(error) is None
     with pytest.raises(type(error)) as raised, exhaustion_named():

@@ -173,14 +173,10 @@ def config(**options: str) -> SinkConfig:
     return sink_config({"kafka.bootstrap.servers": "a:1", "topic": "t", **options})
 
 
-@pytest.mark.parametrize(
-    ("options", "record", "told"),
-    [
-        ({}, {"value": None}, "key or a partition"),
-        ({}, {**KEYED, "topic": None}, "one topic"),
-        ({"partitioner": "fnv1a"}, KEYED, "murmur2"),
-    ],
-)
+@pytest.mark.parametrize(("options", "record", "told"), [
+    ({}, {"value": None}, "key or a partition"), ({}, {**KEYED, "topic": None}, "one topic"),
+    ({"partitioner": "fnv1a"}, KEYED, "murmur2"),
+])  # fmt: skip
 def test_what_cannot_be_placed_is_told(options: dict[str, str], record: dict[str, None], told: str) -> None:
     with pytest.raises(InvalidArgument, match=told):
         check(config(**options), record, ())

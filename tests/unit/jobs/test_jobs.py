@@ -105,23 +105,19 @@ def test_the_number_of_partitions_is_asked_for_once_and_only_if_it_is_wanted() -
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("job", "arguments", "message"),
-    [
-        (export_to_kafka, [], "one of --table, --query, --source and --format is needed"),
-        (export_to_kafka, ["--table", "t", "--query", "q"], "not allowed with argument"),
-        (export_to_kafka, ["--table", "t", "--format", "csv"], "go with --source, not with --table"),
-        (export_to_kafka, ["--query", "q", "--schema", "a INT"], "go with --source, not with --table"),
-        (export_to_kafka, ["--query", "q", "--source-option", "a=b"], "go with --source, not with --table"),
-        (read_back, [*READ_BACK, "--from", "end"], "is not committed, beginning or PARTITION:OFFSET"),
-        (read_back, [*READ_BACK, "--from", "1:2:3"], "is not committed, beginning or PARTITION:OFFSET"),
-        (read_back, [*READ_BACK, "--from", "committed"], "need --group"),
-        (read_back, [*READ_BACK, "--members", "2"], "need --group"),
-        (read_back, [*READ_BACK, "--follow"], "need --group"),
-        (read_back, [*READ_BACK, "--group", "g", "--members", "0"], "at least one member"),
-        (read_back, [*READ_BACK, "--group", "g", "--assignment", "sticky"], "cooperative-sticky"),
-    ],
-)
+@pytest.mark.parametrize(("job", "arguments", "message"), [
+    (export_to_kafka, [], "one of --table, --query, --source and --format is needed"),
+    (export_to_kafka, ["--table", "t", "--query", "q"], "not allowed with argument"),
+    (export_to_kafka, ["--table", "t", "--format", "csv"], "go with --source, not with --table"),
+    (export_to_kafka, ["--query", "q", "--schema", "a INT"], "go with --source, not with --table"),
+    (export_to_kafka, ["--query", "q", "--source-option", "a=b"], "go with --source, not with --table"),
+    (read_back, [*READ_BACK, "--from", "end"], "is not committed, beginning or PARTITION:OFFSET"),
+    (read_back, [*READ_BACK, "--from", "1:2:3"], "is not committed, beginning or PARTITION:OFFSET"),
+    (read_back, [*READ_BACK, "--from", "committed"], "need --group"),
+    (read_back, [*READ_BACK, "--members", "2"], "need --group"), (read_back, [*READ_BACK, "--follow"], "need --group"),
+    (read_back, [*READ_BACK, "--group", "g", "--members", "0"], "at least one member"),
+    (read_back, [*READ_BACK, "--group", "g", "--assignment", "sticky"], "cooperative-sticky"),
+])  # fmt: skip
 def test_a_wrong_command_line(capsys: pytest.CaptureFixture[str], job: Any, arguments: list[str], message: str) -> None:
     with pytest.raises(SystemExit) as end:
         job.parse([*arguments, *([] if job is read_back else ["--topic", "t"])])

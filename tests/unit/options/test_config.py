@@ -386,10 +386,9 @@ def test_a_fraction_is_read_or_refused_at_once_however_long(text: str) -> None:
     assert time.thread_time() - started < 1
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [("0", 0), ("1", 1), ("1.0", 1), (".5", 0.5), ("0.25", 0.25), ("2.5e-3", 0.0025), ("5E-1", 0.5), ("00.1", 0.1)],
-)
+@pytest.mark.parametrize(("text", "found"), [
+    ("0", 0), ("1", 1), ("1.0", 1), (".5", 0.5), ("0.25", 0.25), ("2.5e-3", 0.0025), ("5E-1", 0.5), ("00.1", 0.1),
+])  # fmt: skip
 def test_a_fraction_is_a_number(text: str, found: float) -> None:
     assert fraction(text) == found
 

@@ -201,10 +201,9 @@ def test_only_a_stream_begins_at_the_latest_offset(text: str, shown: str) -> Non
     assert stream_config().starting == AtOffset(LATEST)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("endingOffsets", "latest"), ("endingTimestamp", "1"), ("endingOffsetsByTimestamp", '{"t":{"0":1}}')],
-)
+@pytest.mark.parametrize(("name", "text"), [
+    ("endingOffsets", "latest"), ("endingTimestamp", "1"), ("endingOffsetsByTimestamp", '{"t":{"0":1}}'),
+])  # fmt: skip
 def test_a_stream_has_no_end(name: str, text: str) -> None:
     with pytest.raises(RefusedOption, match=f"{name}.*availableNow"):
         stream_config(**{name: text})

@@ -82,17 +82,14 @@ LONG = np.array([INT64, 0, 0, 1, 1, 0, 1], np.int64)
 ROW = np.zeros(1, np.int64)
 
 
-@pytest.mark.parametrize(
-    ("program", "columns"),
-    [
-        (LONG[:-1], 1), (LONG[:0], 1), (LONG, 0), (LONG, 2), (LONG, -1), (np.tile(LONG, 2), 1),
-        (np.array([UNION, -1, 0, 1, 1, 2, 3, INT64, 0, 0, 1, 1, 0, 2, INT64, 1, 0, 1, 1, 0, 3]), 2),
-        (np.array([UNION, -1, 0, 1, 1, 2, 3, INT64, 0, 0, 1, 1, 0, 2, TEXT, -1, 0, 1, 1, 0, 3]), 1),
-        (np.array([ARRAY, -1, 0, 1, 1, 1, 2, INT64, 0, 0, 1, 1, 0, 2]), 1),
-        (np.array([MAP, 0, 0, 1, 1, 2, 3, TEXT, -1, 0, 1, 1, 0, 2, INT64, 1, 0, 1, 1, 0, 3]), 2),
-        (np.array([RECORD, -1, 0, 1, 1, 2, 3, INT64, 0, 0, 1, 1, 0, 2, INT64, 0, 0, 1, 1, 0, 3]), 1),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("program", "columns"), [
+    (LONG[:-1], 1), (LONG[:0], 1), (LONG, 0), (LONG, 2), (LONG, -1), (np.tile(LONG, 2), 1),
+    (np.array([UNION, -1, 0, 1, 1, 2, 3, INT64, 0, 0, 1, 1, 0, 2, INT64, 1, 0, 1, 1, 0, 3]), 2),
+    (np.array([UNION, -1, 0, 1, 1, 2, 3, INT64, 0, 0, 1, 1, 0, 2, TEXT, -1, 0, 1, 1, 0, 3]), 1),
+    (np.array([ARRAY, -1, 0, 1, 1, 1, 2, INT64, 0, 0, 1, 1, 0, 2]), 1),
+    (np.array([MAP, 0, 0, 1, 1, 2, 3, TEXT, -1, 0, 1, 1, 0, 2, INT64, 1, 0, 1, 1, 0, 3]), 2),
+    (np.array([RECORD, -1, 0, 1, 1, 2, 3, INT64, 0, 0, 1, 1, 0, 2, INT64, 0, 0, 1, 1, 0, 3]), 1),
+])  # fmt: skip
 def test_a_program_that_would_not_give_each_column_one_value_is_refused(program: Any, columns: int) -> None:
     with pytest.raises(ValueError, match="the program is not one"):
         _kernel.decode_avro(program, columns, column_of([b"\0\0\0"]), ROW, ROW, bytearray(1))

@@ -302,15 +302,11 @@ def test_dictionaries_of_partitions_and_timestamps_and_bytes_of_a_fixed_size() -
     assert columns_of(value=array).value.to_pylist() == [b"four", None, b"wide"]
 
 
-@pytest.mark.parametrize(
-    "shared",
-    [
-        pa.DictionaryArray.from_arrays(pa.array([0, 1] * 500, pa.int32()), SHARED),
-        pa.DictionaryArray.from_arrays(pa.array([0, 1] * 500, pa.int32()), SHARED.cast(pa.string_view())),
-        pa.Array.from_buffers(pa.string_view(), 1000, [None, pa.py_buffer(VIEWS), pa.py_buffer(LONG.encode())]),
-    ],
-    ids=["dictionary", "dictionary of views", "views"],
-)
+@pytest.mark.parametrize("shared", [
+    pa.DictionaryArray.from_arrays(pa.array([0, 1] * 500, pa.int32()), SHARED),
+    pa.DictionaryArray.from_arrays(pa.array([0, 1] * 500, pa.int32()), SHARED.cast(pa.string_view())),
+    pa.Array.from_buffers(pa.string_view(), 1000, [None, pa.py_buffer(VIEWS), pa.py_buffer(LONG.encode())]),
+], ids=["dictionary", "dictionary of views", "views"])  # fmt: skip
 def test_rows_that_share_a_long_value_take_as_much_as_if_they_did_not(shared: pa.Array) -> None:
     shared.validate(full=True)
     expected = 500 * (len(LONG) + 1)

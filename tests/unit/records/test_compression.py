@@ -152,9 +152,9 @@ def xerial(*blocks: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("codec_id", "compress"), FOREIGN.values(), ids=FOREIGN)
-@pytest.mark.parametrize(
-    "content", [RECORDS, NOISE, NOISE[:20], bytes(400_000)], ids=["text", "noise", "little", "zeros"]
-)
+@pytest.mark.parametrize("content", [
+    RECORDS, NOISE, NOISE[:20], bytes(400_000),
+], ids=["text", "noise", "little", "zeros"])  # fmt: skip
 def test_a_byte_over_the_limit(codec_id: int, compress: Callable[[bytes], bytes], content: bytes) -> None:
     compressed = compress(content)
     assert read(codec_id, compressed, len(content)) == content
@@ -203,9 +203,9 @@ def zstd(content: bytes, **given: bool) -> bytes:
 
 @pytest.mark.parametrize("has_size", [True, False])
 @pytest.mark.parametrize("has_checksum", [True, False])
-@pytest.mark.parametrize(
-    "parts", [(b"a" * 9, b"b"), (b"", b"b" * 100), (b"", b"", b"c"), (b"a", b""), (b"x" * 70_000,) * 3]
-)
+@pytest.mark.parametrize("parts", [
+    (b"a" * 9, b"b"), (b"", b"b" * 100), (b"", b"", b"c"), (b"a", b""), (b"x" * 70_000,) * 3,
+])  # fmt: skip
 def test_zstd_of_several_frames(parts: tuple[bytes, ...], has_checksum: bool, has_size: bool) -> None:
     frames = b"".join(zstd(part, write_content_size=has_size, write_checksum=has_checksum) for part in parts)
     assert read(ZSTD, frames) == b"".join(parts)
@@ -247,13 +247,10 @@ def test_snappy_in_blocks_of_one_byte_costs_no_more_than_its_size() -> None:
     assert read(SNAPPY, xerial(*[b"x" * 64] * 5_000)) == b"x" * 64 * 5_000
 
 
-@pytest.mark.parametrize(
-    ("codec_id", "compressed"),
-    [
-        (GZIP, lambda content: gzip.compress(content, 1)), (SNAPPY, lambda content: xerial(*[content[: 4 << 20]] * 16)),
-        (LZ4, lz4.frame.compress), (ZSTD, lambda content: zstd(content[: 1 << 20], write_content_size=False) * 64),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("codec_id", "compressed"), [
+    (GZIP, lambda content: gzip.compress(content, 1)), (SNAPPY, lambda content: xerial(*[content[: 4 << 20]] * 16)),
+    (LZ4, lz4.frame.compress), (ZSTD, lambda content: zstd(content[: 1 << 20], write_content_size=False) * 64),
+])  # fmt: skip
 def test_content_is_in_memory_once(codec_id: int, compressed: Callable[[bytes], bytes]) -> None:
     """Pieces that were joined took twice their size."""
     content = bytes(64 << 20)

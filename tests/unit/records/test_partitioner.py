@@ -163,9 +163,9 @@ def test_keys_keep_their_partition_when_the_topic_grows(partitioner: str) -> Non
     assert grown.tolist() == assign(columns, partition_count=4, partitioner=partitioner).tolist()
 
 
-@pytest.mark.parametrize(
-    ("partitioner", "goes_to"), [("murmur2", 41), ("murmur3", 41), ("fnv1a", 41), ("consistent", 0)]
-)
+@pytest.mark.parametrize(("partitioner", "goes_to"), [
+    ("murmur2", 41), ("murmur3", 41), ("fnv1a", 41), ("consistent", 0),
+])  # fmt: skip
 @pytest.mark.parametrize("key", [None, pa.nulls(3), pa.array([None, b"k", None], pa.binary())])
 def test_rows_without_a_key_are_spread_or_go_where_the_empty_key_goes(
     partitioner: str, goes_to: int, key: pa.Array | None
@@ -186,9 +186,9 @@ def test_the_least_fnv1a_hash_and_bytes_under_a_null_are_no_keys_of_their_own() 
     assert scalar_fnv1a(FNV_LEAST) == 1 << 31
 
 
-@pytest.mark.parametrize(
-    ("partitioner", "kind"), [("roundrobin", RoundRobinPartitioner), ("sticky", StickyPartitioner)]
-)
+@pytest.mark.parametrize(("partitioner", "kind"), [
+    ("roundrobin", RoundRobinPartitioner), ("sticky", StickyPartitioner),
+])  # fmt: skip
 def test_keys_are_ignored(partitioner: str, kind: type) -> None:
     rule = PARTITIONERS[partitioner]
     first, second = (rule.spreader(batch_size=1000, rng=random.Random(5)) for _ in range(2))

@@ -198,9 +198,9 @@ def test_a_run_looks_for_what_hangs_of_the_last_decision(
     assert sorted(asked) == sorted(looked_at)
 
 
-@pytest.mark.parametrize(
-    ("option", "rows", "topics"), [("t", 3, ("t",)), ("t", 0, ()), (None, 3, ("a", "b")), (None, 0, ())]
-)
+@pytest.mark.parametrize(("option", "rows", "topics"), [
+    ("t", 3, ("t",)), ("t", 0, ()), (None, 3, ("a", "b")), (None, 0, ()),
+])  # fmt: skip
 def test_rows_that_are_visible_are_counted_and_their_topics_told(
     exchange: Exchange, kafka: ScriptedKafka, task: dict[str, str], option: str | None, rows: int,
     topics: tuple[str, ...],
@@ -222,12 +222,9 @@ def test_rows_that_are_visible_are_counted_and_their_topics_told(
 
 
 def test_a_task_without_rows_asks_no_broker_once_its_slot_has_committed(
-    exchange: Exchange,
-    kafka: ScriptedKafka,
-    task: dict[str, str],
-    network: LiveNetwork,
+    exchange: Exchange, kafka: ScriptedKafka, task: dict[str, str], network: LiveNetwork,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
     exchange.micro_batch(3)
     facts, (first,) = exchange.tasks(1, 1)
     plan, asked = Plan(exchange.sink, facts, False, None), len(kafka.received)
@@ -246,12 +243,9 @@ def test_a_task_without_rows_asks_no_broker_once_its_slot_has_committed(
 
 
 def test_a_task_that_is_tried_again_takes_its_slot_over_though_it_has_no_rows(
-    exchange: Exchange,
-    kafka: ScriptedKafka,
-    task: dict[str, str],
-    network: LiveNetwork,
+    exchange: Exchange, kafka: ScriptedKafka, task: dict[str, str], network: LiveNetwork,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
     """Its first attempt found rows, and its executor was lost. It may live on."""
     exchange.micro_batch(2)
     facts, (first,) = exchange.tasks(1, 1)
@@ -726,9 +720,9 @@ def test_a_version_again_warns_of_topics_that_took_its_rows(
     assert f"created again after txnVersion 7 of txnAppId 'orders' was decided (topic id {OLD} is now {NEW})" in warned
 
 
-@pytest.mark.parametrize(
-    "again", [digest("x"), digest("x", "other"), digest("x", "y", "y"), digest("x", "y", topic="u")]
-)
+@pytest.mark.parametrize("again", [
+    digest("x"), digest("x", "other"), digest("x", "y", "y"), digest("x", "y", topic="u"),
+])  # fmt: skip
 def test_a_version_again_with_other_rows_stops(again: str) -> None:
     plan = written(after(7, digest("x"), digest("y")))
     with pytest.raises(errors.NonDeterministicReplay, match="version 7 of txnAppId 'orders' was written before"):

@@ -100,9 +100,7 @@ def test_words_are_broken_only_where_nothing_else_fits_and_newlines_stay() -> No
     assert table(("A", "B"), [("x", "found\nto do: y")]) == ["A  B", "x  found", "   to do: y"]
 
 
-@pytest.mark.parametrize(
-    "text", ['{"t":{"0":5,"12":7},"u":{"0":1}}', "{'t': {'0': 5, '12': 7}, 'u': {'0': 1}}"]
-)  # fmt: skip
+@pytest.mark.parametrize("text", ['{"t":{"0":5,"12":7},"u":{"0":1}}', "{'t': {'0': 5, '12': 7}, 'u': {'0': 1}}"])
 def test_offsets_are_by_topic_and_partition(text: str) -> None:
     assert kafka_offsets(text) == {"t": {0: 5, 12: 7}, "u": {0: 1}}
 

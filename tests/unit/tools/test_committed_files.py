@@ -62,11 +62,9 @@ def test_what_is_often_said_is_there_as_every_kind_of_write_is_told_it(state: Da
         assert plain(words(state, kind).data) in errors_page()
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "options"),
-    [("options.md", page(), WRITING), ("reading-options.md", reading_page(), READING)],
-    ids=["write", "read"],
-)
+@pytest.mark.parametrize(("file", "text", "options"), [
+    ("options.md", page(), WRITING), ("reading-options.md", reading_page(), READING),
+], ids=["write", "read"])  # fmt: skip
 def test_pages_of_options_are_generated_with_each_name_and_default(file: str, text: str, options: OptionTable) -> None:
     assert (ROOT / "docs" / file).read_text(encoding="utf-8") == text, "run `make docs`"
     prefixes = (f"{prefix}*" for prefix in options.refused_prefixes)

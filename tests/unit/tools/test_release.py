@@ -109,9 +109,9 @@ def test_a_release_names_its_addresses_and_none_is_a_placeholder() -> None:
         ADDRESS.format("example.org") + "Project-URL: Issues, https://a.invalid:443/\n": r"has https://a.invalid:443/$",
         "Name: p\nProject-URL: Source, no address\n": "no address",
     }
-    for metadata, named in refused.items():
+    for fields, named in refused.items():
         with pytest.raises(Unfit, match=f"project_urls of setup.cfg.*{named}"):
-            check_addresses(metadata)
+            check_addresses(fields)
 
 
 @pytest.mark.parametrize(("needed", "offered", "fits"), [

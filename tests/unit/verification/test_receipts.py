@@ -90,18 +90,14 @@ def test_numbers_that_are_missing_are_a_streams_only(tmp_path: Path) -> None:
     assert gaps("q", [4]) == gaps("q", []) == []
 
 
-@pytest.mark.parametrize(
-    ("row", "why"),
-    [
-        ({"rows": 6}, "5 records, but Spark delivered 6 rows"),
-        ({"rows": 4}, "5 records, but Spark delivered 4 rows"),
-        *(
-            ({name: None}, f"its column {name!r} has nulls")
-            for name in ("query_id", "batch_id", "kind", "guarantee", "checksum", "base_timestamp")
-        ),
-        ({"rows": 6, "dropped": 2}, "5 records and 2 that were left out, but Spark delivered 6 rows"),
-    ],
-)
+@pytest.mark.parametrize(("row", "why"), [
+    ({"rows": 6}, "5 records, but Spark delivered 6 rows"), ({"rows": 4}, "5 records, but Spark delivered 4 rows"),
+    *(
+        ({name: None}, f"its column {name!r} has nulls")
+        for name in ("query_id", "batch_id", "kind", "guarantee", "checksum", "base_timestamp")
+    ),
+    ({"rows": 6, "dropped": 2}, "5 records and 2 that were left out, but Spark delivered 6 rows"),
+])  # fmt: skip
 def test_a_file_with_fewer_or_more_records_than_rows_is_no_proof(tmp_path: Path, row: dict[str, Any], why: str) -> None:
     put(tmp_path, {"batch_id": 1})
     changed = put(tmp_path, row)
@@ -191,16 +187,12 @@ def refusal_of(table: pa.Table, folder: Path, alter: Callable[[bytes], bytes] = 
     return str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "values", "more"),
-    [
-        ("slot", pa.array([[0] * 200_000]), {}), ("topic", pa.array([{"t": "x"}]), {}),
-        ("topic", pa.array([[("k", "v")]], pa.map_(pa.string(), pa.string())), {}),
-        ("slot", pa.array([{"a": 1, "b": 2}]), {}), ("topic", pa.array(["t"]), {"topic": pa.array(["u"])}),
-        ("slot", pa.array([0], pa.int32()), {"slot.more": pa.array([0])}),
-    ],
-    ids=["list", "struct", "map", "struct of two", "twice", "a name that begins so"],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "values", "more"), [
+    ("slot", pa.array([[0] * 200_000]), {}), ("topic", pa.array([{"t": "x"}]), {}),
+    ("topic", pa.array([[("k", "v")]], pa.map_(pa.string(), pa.string())), {}),
+    ("slot", pa.array([{"a": 1, "b": 2}]), {}), ("topic", pa.array(["t"]), {"topic": pa.array(["u"])}),
+    ("slot", pa.array([0], pa.int32()), {"slot.more": pa.array([0])}),
+], ids=["list", "struct", "map", "struct of two", "twice", "a name that begins so"])  # fmt: skip
 def test_columns_that_are_nested_or_there_twice_are_refused_before_they_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, values: pa.Array, more: dict[str, pa.Array]
 ) -> None:
@@ -398,42 +390,39 @@ def settings(**options: str) -> dict[str, object]:
     return client_settings(sink_config({"kafka.bootstrap.servers": "h:1,[::1]:2", **texts}).producer)
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (
-            {"security_protocol": "SSL", "ssl_truststore_location": "/ca.pem", "ssl_keystore_location": "/both.pem",
-             "ssl_key_password": "secret"},
-            {"ssl.ca.location": "/ca.pem", "ssl.certificate.location": "/both.pem", "ssl.key.location": "/both.pem",
-             "ssl.key.password": "secret", "ssl.endpoint.identification.algorithm": "https"},
-        ),
-        (
-            {"security_protocol": "SSL", "ssl_endpoint_identification_algorithm": ""},
-            {"ssl.endpoint.identification.algorithm": "none"},
-        ),
-        (
-            {"sasl_mechanism": "PLAIN", "sasl_jaas_config": PLAIN},
-            {"sasl.mechanisms": "PLAIN", "sasl.username": "u", "sasl.password": "p", "security.protocol": "SASL_SSL"},
-        ),
-        (
-            {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "u", "sasl_password": "p"},
-            {"sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": "u", "sasl.password": "p"},
-        ),
-        (
-            {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token_endpoint_url": "https://i/t",
-             "sasl_oauthbearer_client_credentials_client_id": "c",
-             "sasl_oauthbearer_client_credentials_client_secret": "s"},
-            {"sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.client.id": "c",
-             "sasl.oauthbearer.client.secret": "s", "sasl.oauthbearer.token.endpoint.url": "https://i/t"},
-        ),
-        (
-            {"sasl_mechanism": "GSSAPI", "sasl_kerberos_service_name": "kafka",
-             "sasl_jaas_config": f'{KRB5} required useKeyTab=true keyTab="/k" principal="app@R";'},
-            {"sasl.mechanisms": "GSSAPI", "sasl.kerberos.service.name": "kafka", "sasl.kerberos.keytab": "/k",
-             "sasl.kerberos.principal": "app@R"},
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "expected"), [
+    (
+        {"security_protocol": "SSL", "ssl_truststore_location": "/ca.pem", "ssl_keystore_location": "/both.pem",
+         "ssl_key_password": "secret"},
+        {"ssl.ca.location": "/ca.pem", "ssl.certificate.location": "/both.pem", "ssl.key.location": "/both.pem",
+         "ssl.key.password": "secret", "ssl.endpoint.identification.algorithm": "https"},
+    ),
+    (
+        {"security_protocol": "SSL", "ssl_endpoint_identification_algorithm": ""},
+        {"ssl.endpoint.identification.algorithm": "none"},
+    ),
+    (
+        {"sasl_mechanism": "PLAIN", "sasl_jaas_config": PLAIN},
+        {"sasl.mechanisms": "PLAIN", "sasl.username": "u", "sasl.password": "p", "security.protocol": "SASL_SSL"},
+    ),
+    (
+        {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "u", "sasl_password": "p"},
+        {"sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": "u", "sasl.password": "p"},
+    ),
+    (
+        {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token_endpoint_url": "https://i/t",
+         "sasl_oauthbearer_client_credentials_client_id": "c",
+         "sasl_oauthbearer_client_credentials_client_secret": "s"},
+        {"sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.client.id": "c",
+         "sasl.oauthbearer.client.secret": "s", "sasl.oauthbearer.token.endpoint.url": "https://i/t"},
+    ),
+    (
+        {"sasl_mechanism": "GSSAPI", "sasl_kerberos_service_name": "kafka",
+         "sasl_jaas_config": f'{KRB5} required useKeyTab=true keyTab="/k" principal="app@R";'},
+        {"sasl.mechanisms": "GSSAPI", "sasl.kerberos.service.name": "kafka", "sasl.kerberos.keytab": "/k",
+         "sasl.kerberos.principal": "app@R"},
+    ),
+])  # fmt: skip
 def test_the_sinks_options_in_librdkafkas_words(options: dict[str, str], expected: dict[str, str]) -> None:
     assert settings() == {
         "bootstrap.servers": "h:1,[::1]:2", "client.id": "pykafka", "log_level": 0, "security.protocol": "PLAINTEXT",

@@ -162,9 +162,9 @@ def test_bounds_become_offsets(options: dict[str, str], first: int, end: int) ->
     assert spans(subscribe="a", **options, **strategy) == [("a", 0, first, end)]
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [("startingTimestamp", "4600"), ("startingOffsetsByTimestamp", said(a={0: 4_600}))]
-)
+@pytest.mark.parametrize(("name", "text"), [
+    ("startingTimestamp", "4600"), ("startingOffsetsByTimestamp", said(a={0: 4_600})),
+])  # fmt: skip
 def test_a_partition_without_a_record_that_is_as_new_is_an_error_or_is_not_read(name: str, text: str) -> None:
     since = {"assign": '{"a": [0]}', name: text}
     with pytest.raises(errors.NoRecordSince, match=rf"a-0 has no record from time 4600 \({name}\).*Strategy=latest"):
@@ -294,9 +294,9 @@ def clip(first: int, end: int, *, fail: bool) -> Offsets:
     return clipped(PARTITION, Offsets(first, end), Offsets(10, 20), fail_on_data_loss=fail)
 
 
-@pytest.mark.parametrize(
-    ("asked", "lost", "left"), [((5, 15), (5, 10), (10, 15)), ((0, 20), (0, 10), (10, 20)), ((3, 7), (3, 7), (10, 10))]
-)
+@pytest.mark.parametrize(("asked", "lost", "left"), [
+    ((5, 15), (5, 10), (10, 15)), ((0, 20), (0, 10), (10, 20)), ((3, 7), (3, 7), (10, 10)),
+])  # fmt: skip
 def test_deleted_offsets_are_lost_and_told_which(
     asked: tuple[int, int], lost: tuple[int, int], left: tuple[int, int], caplog: pytest.LogCaptureFixture
 ) -> None:
