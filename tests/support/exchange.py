@@ -31,6 +31,7 @@ from model.logical_kafka import LAST_EPOCH, LogicalKafka, Produce
 SINK = Sink(Names("orders", "pykafka-commits"), timeout_ms=60_000, transaction_version=2)
 DECIDED_MS = 1_760_000_000_000
 GENERATION = Ids(4000, 3)
+BOTH_VERSIONS = pytest.mark.parametrize("version", [1, 2])
 
 
 def prepared(*fingerprints: str) -> list[SlotPrepared]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import apis
-from exchange import SINK, Exchange, instead
+from exchange import BOTH_VERSIONS, SINK, Exchange, instead
 from kafka_sink import errors
 from kafka_sink.commit.first_name import check_first_name
 from kafka_sink.commit.handover import Sink
@@ -34,7 +34,7 @@ def test_the_first_name_of_a_query_is_its_only_one(version: int) -> None:
 
 
 @pytest.mark.parametrize("rounds", range(1, 8))
-@pytest.mark.parametrize("version", [1, 2])
+@BOTH_VERSIONS
 def test_of_two_drivers_one_has_its_name_whoever_comes_between(version: int, rounds: int) -> None:
     """The other driver does the whole of it after each round of the first one's requests."""
     exchange, ended = Exchange(version, is_new=True), []

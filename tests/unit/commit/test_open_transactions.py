@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import apis
-from exchange import Exchange, ends_both, instead, refused, said_of
+from exchange import BOTH_VERSIONS, Exchange, ends_both, instead, refused, said_of
 from kafka_sink.commit import open_transactions, two_phase
 from kafka_sink.commit.handover import Facts, SlotPrepared
 from kafka_sink.commit.hanging import PAUSES_MS
@@ -21,7 +21,6 @@ from kafka_sink.errors import DecisionPending, DriverFenced, TransactionTimedOut
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 PARTITIONS = (("t", 0), ("t", 1))
-VERSIONS = pytest.mark.parametrize("version", [1, 2])
 
 
 class Operator(Exchange):
@@ -80,7 +79,7 @@ def test_a_transactional_id_tells_its_sink(name: str, sink: str | None) -> None:
     assert open_transactions.sink_named(name) == sink
 
 
-@VERSIONS
+@BOTH_VERSIONS
 def test_what_is_prepared_is_open_and_looking_neither_waits_for_it_nor_changes_it(version: int) -> None:
     operator = Operator(version)
     facts, done = operator.prepare()
@@ -198,7 +197,7 @@ def finish(operator: Operator) -> tuple[SinkTransactions, list[str]]:
     return found, list(refused.values())
 
 
-@VERSIONS
+@BOTH_VERSIONS
 def test_what_is_decided_is_committed_and_once_more_does_no_harm(version: int) -> None:
     operator = Operator.that_decided(version)
     for _ in range(2):
@@ -258,7 +257,7 @@ def test_what_is_not_known_to_be_committed_gets_no_marker() -> None:
     assert (len(found.unknown), found.missing, operator.asked["WriteTxnMarkers"]) == (1, (1,), 0)
 
 
-@VERSIONS
+@BOTH_VERSIONS
 def test_what_nobody_decided_is_aborted_and_the_driver_fenced(version: int) -> None:
     operator = Operator(version)
     facts, _ = operator.prepare()
@@ -270,7 +269,7 @@ def test_what_nobody_decided_is_aborted_and_the_driver_fenced(version: int) -> N
     assert operator.run(open_transactions.abort_manually(operator.sink)) == []
 
 
-@VERSIONS
+@BOTH_VERSIONS
 def test_what_a_decision_names_is_never_aborted(version: int) -> None:
     operator = Operator.that_decided(version)
     with pytest.raises(DecisionPending) as raised:
@@ -284,7 +283,7 @@ def test_what_a_decision_names_is_never_aborted(version: int) -> None:
     assert operator.kafka.visible == ["0/0", "0/1"]
 
 
-@VERSIONS
+@BOTH_VERSIONS
 def test_slots_that_a_decision_named_and_that_are_open_anew_are_aborted(version: int) -> None:
     operator = Operator(version)
     operator.commit(*operator.prepare())
@@ -293,7 +292,7 @@ def test_slots_that_a_decision_named_and_that_are_open_anew_are_aborted(version:
     assert (operator.kafka.visible, operator.kafka.aborted) == (["0/0", "0/1"], ["1/0", "1/1"])
 
 
-@VERSIONS
+@BOTH_VERSIONS
 def test_a_driver_that_decides_at_any_moment_of_an_abort_is_whole_or_fenced(version: int) -> None:
     for moment in range(1, 8):
         operator = Operator(version)
@@ -344,7 +343,7 @@ def one_by_one(steps: Steps[Any]) -> Iterator[tuple[Effect, Any]]:
 # --- a batch write that deletes its groups: what is left wherever it stops, and what that tells of the write ----------
 
 
-@VERSIONS
+@BOTH_VERSIONS
 @pytest.mark.parametrize("is_long", [False, True])
 def test_no_group_is_left(version: int, is_long: bool) -> None:
     exchange, facts = written(version, **LONG if is_long else {})
@@ -360,7 +359,7 @@ def test_no_group_is_left(version: int, is_long: bool) -> None:
     assert (found.is_forgotten, found.missing, found.open) == (True, (), ())
 
 
-@VERSIONS
+@BOTH_VERSIONS
 @pytest.mark.parametrize("is_long", [False, True])
 def test_wherever_it_stops_no_rows_seem_missing_and_an_abort_takes_none_away(version: int, is_long: bool) -> None:
     """Any request may be the last, and each is carried out twice. Spark then runs abort, as it does where the process

@@ -7,7 +7,19 @@ from typing import Any, TypeVar
 import pytest
 
 import apis
-from exchange import GENERATION, NOTHING, SINK, WHOLE, Exchange, after_tasks, facts, instead, outcome, prepared
+from exchange import (
+    BOTH_VERSIONS,
+    GENERATION,
+    NOTHING,
+    SINK,
+    WHOLE,
+    Exchange,
+    after_tasks,
+    facts,
+    instead,
+    outcome,
+    prepared,
+)
 from kafka_sink import errors
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
@@ -178,7 +190,7 @@ def test_what_could_not_be_asked_is_not_taken_for_no_but_a_missing_acl_is() -> N
 HOUR_MS = 3_600_000
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@BOTH_VERSIONS
 @pytest.mark.parametrize("skew_ms", [HOUR_MS, 0, -HOUR_MS])
 @pytest.mark.parametrize(("open_ms", "is_in_time"), [(0, True), (54_000, True), (55_001, False)])
 def test_a_drivers_clock_may_be_an_hour_off(version: int, skew_ms: int, open_ms: int, is_in_time: bool) -> None:
@@ -188,7 +200,7 @@ def test_a_drivers_clock_may_be_an_hour_off(version: int, skew_ms: int, open_ms:
     exchange.kafka.now_ms += open_ms
     now_ms = exchange.kafka.now_ms + skew_ms
     with contextlib.nullcontext() if is_in_time else pytest.raises(errors.TransactionTimedOut) as raised:
-        exchange.run(two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=now_ms, open_ms=open_ms))
+        exchange.run(exchange.committing(found, done, now_ms=now_ms, open_ms=open_ms))
     assert exchange.kafka.visible == (["0/0", "0/1"] if is_in_time else [])
     assert raised is None or raised.value.age_ms == open_ms
 
@@ -196,17 +208,15 @@ def test_a_drivers_clock_may_be_an_hour_off(version: int, skew_ms: int, open_ms:
 def test_tasks_that_wrote_late_are_in_time_however_long_ago_the_plan_is() -> None:
     """The time since the plan is the most that a transaction can have been open; the brokers know how long it was."""
     exchange, found, done = after_tasks(2)
-    times = {"now_ms": 10 * HOUR_MS, "open_ms": 3 * HOUR_MS}
-    exchange.run(two_phase.commit(exchange.sink, found, done, micro_batch_id=0, **times))
+    exchange.run(exchange.committing(found, done, now_ms=10 * HOUR_MS, open_ms=3 * HOUR_MS))
     assert exchange.kafka.visible == ["0/0", "0/1"]
 
 
 def test_the_age_of_a_transaction_that_is_over_is_no_date() -> None:
     exchange, found, done = after_tasks(2)
     exchange.kafka.time_out("orders.1")
-    times = {"now_ms": 1_795_737_867_331, "open_ms": 7}
     with pytest.raises(errors.TransactionTimedOut) as raised:
-        exchange.run(two_phase.commit(exchange.sink, found, done, micro_batch_id=0, **times))
+        exchange.run(exchange.committing(found, done, now_ms=1_795_737_867_331, open_ms=7))
     assert raised.value.age_ms == 7
 
 

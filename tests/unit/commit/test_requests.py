@@ -36,10 +36,7 @@ from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
 def test_a_marker_that_is_refused_or_fenced_fails_the_attempt(code: int) -> None:
     exchange = Exchange(answer=instead(apis.TxnOffsetCommitRequest, apis.ErrorResponse(0, code)))
     attempt_fails(exchange, code, "TxnOffsetCommit")
-
-
-@pytest.mark.parametrize("code", [*REFUSALS, *FENCES])
-def test_version_1_adds_no_marker_to_a_group_that_it_could_not_add(code: int) -> None:
+    # Version 1 adds no marker to a group that it could not add.
     exchange = Exchange(1, instead(apis.AddOffsetsToTxnRequest, apis.ErrorResponse(0, code)))
     attempt_fails(exchange, code, "AddOffsetsToTxn")
     assert exchange.asked["TxnOffsetCommit"] == 0

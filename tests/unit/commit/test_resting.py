@@ -1,13 +1,13 @@
 """Slots that rest: a task without rows needs no transaction and no marker, once its slot has committed one."""
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 import apis
-from exchange import GENERATION, SINK, Exchange, facts, outcome
+from exchange import BOTH_VERSIONS, GENERATION, SINK, Exchange, facts, outcome, said_of
 from kafka_sink.commit import open_transactions, two_phase
 from kafka_sink.commit.handover import Facts, SlotPrepared
 from kafka_sink.commit.markers import (
@@ -30,7 +30,6 @@ from kafka_sink.errors import (
     UnreadableState,
 )
 
-BOTH_VERSIONS = pytest.mark.parametrize("version", [1, 2])
 NO_ROWS = "0:0"
 
 
@@ -41,16 +40,37 @@ def rested(exchange: Exchange, found: Facts, slot: int) -> SlotPrepared:
     return SlotPrepared(slot, ids, "q", NO_ROWS, visible=None, rests=True)
 
 
-def micro_batch(exchange: Exchange, micro_batch_id: int, *with_rows: int, slots: int = 3) -> Facts:
-    """The other slots rest. Returns the facts of the plan."""
+def tasks(exchange: Exchange, found: Facts, micro_batch_id: int, *with_rows: int) -> list[SlotPrepared]:
+    """Of three slots those without rows rest."""
+    return [
+        exchange.task(found, micro_batch_id, slot) if slot in with_rows else rested(exchange, found, slot)
+        for slot in range(3)
+    ]
+
+
+def micro_batch(exchange: Exchange, micro_batch_id: int, *with_rows: int) -> None:
     found = exchange.run(two_phase.plan(exchange.sink))
     exchange.asked.clear()
-    done = [
-        exchange.task(found, micro_batch_id, slot) if slot in with_rows else rested(exchange, found, slot)
-        for slot in range(slots)
-    ]
-    exchange.commit(found, done, micro_batch_id)
-    return found
+    exchange.commit(found, tasks(exchange, found, micro_batch_id, *with_rows), micro_batch_id)
+
+
+def lists_as_open(exchange: Exchange, times: int, then: Callable[[], None] = lambda: None) -> None:
+    """The coordinator of slot 1 lists its last commit as open, and describes it so the first times."""
+    name, ids = exchange.sink.names.slot(1), exchange.decision().pinned[1]
+    assert ids is not None
+    left = iter([said_of(name, ids, "Ongoing")] * times)
+    listed = apis.ListTransactionsResponse(0, 0, (apis.ListedTransaction(name, ids.producer_id, "Ongoing"),))
+
+    def answer(request: object) -> object:
+        if isinstance(request, apis.ListTransactionsRequest):
+            return listed
+        if request == apis.DescribeTransactionsRequest((name,)):
+            if (stale := next(left, None)) is None:
+                then()
+            return stale
+        return None
+
+    exchange.answer = answer
 
 
 def after_a_rest(version: int = 2) -> Exchange:
@@ -154,7 +174,7 @@ def test_rows_that_another_attempt_of_a_slot_found_are_not_left_open(version: in
     exchange = after_a_rest(version)
     found = exchange.run(two_phase.plan(exchange.sink))
     exchange.task(found, 2, 1)
-    done = [exchange.task(found, 2, 0), rested(exchange, found, 1), rested(exchange, found, 2)]
+    done = tasks(exchange, found, 2, 0)
     with pytest.raises(AttemptReplaced) as raised:
         exchange.commit(found, done, 2)
     assert raised.value.transactional_id == "orders.1"
@@ -174,18 +194,7 @@ def test_an_open_transaction_under_ids_that_have_committed_keeps_its_slot_awake(
     exchange = Exchange(version)
     exchange.kafka.remember()
     micro_batch(exchange, 0, 0, 1, 2)
-    name, ids = exchange.sink.names.slot(1), exchange.decision().pinned[1]
-    assert ids is not None
-    said = apis.TransactionDescription(name, 0, "Ongoing", 60_000, 0, ids.producer_id, ids.producer_epoch, ())
-
-    def is_open(request: object) -> object:
-        if isinstance(request, apis.ListTransactionsRequest):
-            return apis.ListTransactionsResponse(0, 0, (apis.ListedTransaction(name, ids.producer_id, "Ongoing"),))
-        if request == apis.DescribeTransactionsRequest((name,)):
-            return apis.DescribeTransactionsResponse(0, (said,))
-        return None
-
-    exchange.answer = is_open
+    lists_as_open(exchange, 1_000)
     found = exchange.run(two_phase.plan(exchange.sink))
     assert (found.awake, found.resting_ids(1, version), found.resting_ids(2, version) is None) == ((1,), None, False)
 
@@ -195,21 +204,8 @@ def test_while_a_stale_coordinator_of_a_resting_slot_is_waited_for_another_may_t
     """It still lists the commit before the rest as open."""
     exchange = after_a_rest(version)
     found = exchange.run(two_phase.plan(exchange.sink))
-    done = [exchange.task(found, 2, 0), rested(exchange, found, 1), rested(exchange, found, 2)]
-    name, ids = exchange.sink.names.slot(1), done[1].ids
-    said = apis.TransactionDescription(name, 0, "Ongoing", 60_000, 0, ids.producer_id, ids.producer_epoch, ())
-    answers = iter([apis.DescribeTransactionsResponse(0, (said,))] * 3)
-
-    def is_stale(request: object) -> object:
-        if isinstance(request, apis.ListTransactionsRequest):
-            return apis.ListTransactionsResponse(0, 0, (apis.ListedTransaction(name, ids.producer_id, "Ongoing"),))
-        if request == apis.DescribeTransactionsRequest((name,)):
-            if (stale := next(answers, None)) is None:
-                exchange.kafka.time_out("orders.0")
-            return stale
-        return None
-
-    exchange.answer = is_stale
+    done = tasks(exchange, found, 2, 0)
+    lists_as_open(exchange, 3, then=lambda: exchange.kafka.time_out("orders.0"))
     exchange.asked.clear()
     with pytest.raises(TransactionTimedOut) as raised:
         exchange.commit(found, done, 2)
@@ -222,18 +218,9 @@ def test_a_transaction_grows_older_while_a_resting_slots_coordinator_is_waited_f
     for age_ms, is_in_time in ((54_986, True), (54_987, False)):
         exchange = after_a_rest()
         found = exchange.run(two_phase.plan(exchange.sink))
-        done = [exchange.task(found, 2, 0), rested(exchange, found, 1), rested(exchange, found, 2)]
-        name, ids = exchange.sink.names.slot(1), done[1].ids
-        said = apis.TransactionDescription(name, 0, "Ongoing", 60_000, 0, ids.producer_id, ids.producer_epoch, ())
+        done = tasks(exchange, found, 2, 0)
         # 2, 4 and 8 ms.
-        left = iter([apis.DescribeTransactionsResponse(0, (said,))] * 3)
-
-        def is_stale(request: object, name: str = name, ids: Ids = ids, left: Any = left) -> object:
-            if isinstance(request, apis.ListTransactionsRequest):
-                return apis.ListTransactionsResponse(0, 0, (apis.ListedTransaction(name, ids.producer_id, "Ongoing"),))
-            return next(left, None) if request == apis.DescribeTransactionsRequest((name,)) else None
-
-        exchange.answer = is_stale
+        lists_as_open(exchange, 3)
         with contextlib.nullcontext() if is_in_time else pytest.raises(TransactionTimedOut):
             exchange.commit(found, done, 2, open_ms=age_ms)
 

@@ -10,6 +10,7 @@ import pytest
 
 import apis
 from exchange import (
+    BOTH_VERSIONS,
     FENCES,
     GENERATION,
     NOTHING,
@@ -33,7 +34,7 @@ from kafka_sink.commit import two_phase
 from kafka_sink.commit.handover import Facts, SlotPrepared
 from kafka_sink.commit.markers import FORGOTTEN, Decision, Ids, Marker, Names, digest_of
 from kafka_sink.commit.replay import check_decision
-from kafka_sink.commit.requests import PAUSES_MS, Effect, Result, Steps, ToCoordinator, ToEveryBroker, described
+from kafka_sink.commit.requests import PAUSES_MS, Effect, ToCoordinator, ToEveryBroker, described
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from model.logical_kafka import Produce
 
@@ -136,22 +137,11 @@ def test_a_write_overtaken_while_it_plans_does_not_take_the_others_rows_for_its_
     late = two_phase.plan(exchange.sink)
     looking = exchange.run_until(late, lambda effects: getattr(effects[0].request, "group_ids", ()) == ("orders.0",))
     exchange.micro_batch(2, 7)
-    found = exchange.run(resumed(late, [exchange.kafka.execute(effect) for effect in looking]))
+    found = exchange.run(late, looking)
     assert found.decision is not None and found.decision.micro_batch_id == 0
     assert found.missing == [0, 1]
     with pytest.raises(errors.DriverFenced):
         exchange.run(two_phase.is_written(exchange.sink, found, query_id="q", version=9, allow_lost_state=False))
-
-
-def resumed(steps: Steps[Result], answers: list[Any]) -> Steps[Result]:
-    """The rest of steps that wait for `answers`."""
-    effects = steps.send(answers)
-    while True:
-        try:
-            effects = steps.send((yield effects))
-        except StopIteration as end:
-            result: Result = end.value
-            return result
 
 
 def test_a_version_below_a_visible_one_is_not_written_though_the_decision_is_gone() -> None:
@@ -162,9 +152,6 @@ def test_a_version_below_a_visible_one_is_not_written_though_the_decision_is_gon
     with pytest.raises(errors.CheckpointBehind) as raised:
         exchange.micro_batch(2, 5)
     assert "Go on with a version above 7" in as_version(raised.value)
-
-
-BOTH_VERSIONS = pytest.mark.parametrize("version", [1, 2])
 
 
 def acknowledged(exchange: Exchange, done: SlotPrepared) -> SlotPrepared:
@@ -474,9 +461,8 @@ def test_a_plan_that_is_overtaken_commits_nothing_that_was_begun_since(version: 
     # Its markers are not there, and what it does next is to commit them. By then that is done, and more.
     effects = late.send([exchange.execute(effect) for effect in effects])
     found, done = exchange.tasks(1, 1)
-    with contextlib.suppress(errors.DriverFenced, StopIteration):
-        while True:
-            effects = late.send([exchange.execute(effect) for effect in effects])
+    with contextlib.suppress(errors.DriverFenced):
+        exchange.run(late, effects)
     assert exchange.kafka.visible == ["0/0"]
     exchange.commit(found, done, 1)
     assert exchange.kafka.visible == ["0/0", "1/0"]
