@@ -19,17 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_sink.broker import requests, settings, state
+from kafka_sink.broker import errors, requests, settings, state
 from kafka_sink.broker.__main__ import main
-from kafka_sink.broker.errors import (
-    DirectoryUnusable,
-    DiskFull,
-    JavaNotFound,
-    JavaVersionUnsupported,
-    LocalKafkaError,
-    tells_of_full_disk,
-    writing_to,
-)
 from kafka_sink.broker.resolve import find_java, parse_java_major
 from kafka_sink.broker.settings import Node, render_properties, server_settings
 from kafka_sink.broker.state import ProcessIdentity, RunningCluster
@@ -148,20 +139,20 @@ def test_an_ended_process_has_no_start_time_even_as_a_zombie(by_proc: bool) -> N
 
 def test_an_error_of_the_system_in_a_folder_and_what_java_says_of_a_full_disk() -> None:
     for number, error, words in (
-        (errno.ENOSPC, DiskFull, "no space left .* in /some/where"),
-        (errno.EDQUOT, DiskFull, "no space left .* in /some/where"),
-        (errno.ENOTDIR, DirectoryUnusable, "cannot be used by the local broker: .*irectory"),
+        (errno.ENOSPC, errors.DiskFull, "no space left .* in /some/where"),
+        (errno.EDQUOT, errors.DiskFull, "no space left .* in /some/where"),
+        (errno.ENOTDIR, errors.DirectoryUnusable, "cannot be used by the local broker: .*irectory"),
         (errno.EMFILE, OSError, "Too many open files"),  # no matter of the folder
     ):
-        with pytest.raises(error, match=words) as raised, writing_to(Path("/some/where")):
+        with pytest.raises(error, match=words) as raised, errors.writing_to(Path("/some/where")):
             raise OSError(number, os.strerror(number))
-        if isinstance(raised.value, DiskFull):
+        if isinstance(raised.value, errors.DiskFull):
             assert raised.value.directory == "/some/where" and isinstance(raised.value.__cause__, OSError)
-    assert tells_of_full_disk("ERROR Error while writing\njava.io.IOException: No space left on device")
-    assert tells_of_full_disk(
+    assert errors.tells_of_full_disk("ERROR Error while writing\njava.io.IOException: No space left on device")
+    assert errors.tells_of_full_disk(
         "java.lang.InternalError: a fault occurred in a recent unsafe memory access operation in compiled Java code"
     )
-    assert not tells_of_full_disk("java.io.IOException: Permission denied")
+    assert not errors.tells_of_full_disk("java.io.IOException: Permission denied")
 
 
 def test_ports_are_different_and_a_taken_one_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +162,7 @@ def test_ports_are_different_and_a_taken_one_is_not_chosen(monkeypatch: pytest.M
         assert not settings.is_free(first)
         assert settings.free_ports(1, random.Random(7)) == [second]
     monkeypatch.setattr(settings, "is_free", lambda port: False)
-    with pytest.raises(LocalKafkaError, match="no 2 free ports between"):
+    with pytest.raises(errors.LocalKafkaError, match="no 2 free ports between"):
         settings.free_ports(2, random.Random(1))
 
 
@@ -210,10 +201,10 @@ def test_why_no_java_is_found(tmp_path: Path) -> None:
         ({"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin"}, "JAVA_HOME is .*, which has no bin/java"),
         ({"PATH": str(tmp_path / "tells")}, "is no working Java: Unable to locate"),
     ):
-        with pytest.raises(JavaNotFound, match=words):
+        with pytest.raises(errors.JavaNotFound, match=words):
             find_java(environ)
     java = java_that_says('openjdk version "11.0.2" 2019-01-15', tmp_path)
-    with pytest.raises(JavaVersionUnsupported, match="is Java 11; the local broker needs 17") as raised:
+    with pytest.raises(errors.JavaVersionUnsupported, match="is Java 11; the local broker needs 17") as raised:
         find_java({"PATH": str(tmp_path)})
     assert (raised.value.java, raised.value.major, raised.value.minimum) == (str(java), 11, 17)
 
@@ -297,7 +288,7 @@ def test_an_answer_cut_short(answer: bytes) -> None:
 
 def test_a_refusal_carries_the_brokers_words() -> None:
     for answer, error, words in (
-        (sized(CREATED + b"\0\x24" + b"\0\x06exists"), LocalKafkaError, "'t' was not created: error 36, exists"),
+        (sized(CREATED + b"\0\x24" + b"\0\x06exists"), errors.LocalKafkaError, "'t' was not created: error 36, exists"),
         # It says enough, and is cut short all the same.
         (sized(CREATED + b"\0\0" + b"\xff\xff", cut=1), ConnectionError, None),
     ):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_sink.commit import handover
+from kafka_sink.commit import handover, stream_name
 from kafka_sink.commit.handover import Facts
 from kafka_sink.commit.markers import (
     FORGOTTEN,
@@ -25,15 +25,6 @@ from kafka_sink.commit.markers import (
     Marker,
     Names,
     digest_of,
-)
-from kafka_sink.commit.stream_name import (
-    FILE_NAME,
-    LocalCheckpoint,
-    local_folder,
-    plain_name,
-    plainly,
-    query_name,
-    spelled_name,
 )
 from kafka_sink.errors import CheckpointUnusable, UnreadableState
 
@@ -257,18 +248,18 @@ def begin(folder: Path, query_id: str) -> None:
     (folder / "metadata").write_text(json.dumps({"id": query_id}))
 
 
-def at(location: object) -> LocalCheckpoint:
-    found = LocalCheckpoint.at(str(location))
+def at(location: object) -> stream_name.LocalCheckpoint:
+    found = stream_name.LocalCheckpoint.at(str(location))
     assert found is not None
     return found
 
 
 def test_names_are_kept_for_ever() -> None:
     """A release that derives another name loses the state of every stream."""
-    assert query_name(QUERY) == f"pykafka-{QUERY}"
-    assert spelled_name("s3://bucket/checkpoint") == "pykafka-fed0669422493087"
-    assert spelled_name("s3://bucket/another") != spelled_name("s3://bucket/checkpoint")
-    assert plain_name("s3a://bucket/checkpoint") == "pykafka-a8c9bbc6728d6d71"
+    assert stream_name.query_name(QUERY) == f"pykafka-{QUERY}"
+    assert stream_name.spelled_name("s3://bucket/checkpoint") == "pykafka-fed0669422493087"
+    assert stream_name.spelled_name("s3://bucket/another") != stream_name.spelled_name("s3://bucket/checkpoint")
+    assert stream_name.plain_name("s3a://bucket/checkpoint") == "pykafka-a8c9bbc6728d6d71"
 
 
 @pytest.mark.parametrize("spellings", [
@@ -282,8 +273,8 @@ def test_names_are_kept_for_ever() -> None:
     ("s3a://bucket/u\u0308",), ("s3a://bucket/a?b#c",), ("s3a://bucket/a\nb",), ("/a:b",), ("hdfs://other/a",),
 ])  # fmt: skip
 def test_all_plain_spellings_of_a_location_are_one_name(spellings: tuple[str, ...]) -> None:
-    assert {plainly(each) for each in spellings} == {spellings[0]}
-    assert plain_name(spellings[-1]) == spelled_name(spellings[0])
+    assert {stream_name.plainly(each) for each in spellings} == {spellings[0]}
+    assert stream_name.plain_name(spellings[-1]) == stream_name.spelled_name(spellings[0])
 
 
 @pytest.mark.parametrize(("location", "folder"), [
@@ -293,7 +284,7 @@ def test_all_plain_spellings_of_a_location_are_one_name(spellings: tuple[str, ..
     ("s3a://bucket/checkpoint", None), ("hdfs:///checkpoint", None), ("dbfs:/checkpoint", None),
 ])  # fmt: skip
 def test_a_location_without_another_scheme_is_a_folder_of_this_host(location: str, folder: str | None) -> None:
-    assert local_folder(location) == (None if folder is None else Path(folder))
+    assert stream_name.local_folder(location) == (None if folder is None else Path(folder))
 
 
 def test_a_name_moves_with_its_checkpoint_however_it_is_spelled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,13 +303,13 @@ def test_a_name_can_be_given_again_and_is_not_inherited_by_another_query(folder:
     at(folder).give("one")
     at(folder).give("other")
     assert at(folder).name() == "other"
-    assert sorted(file.name for file in folder.iterdir()) == ["metadata", FILE_NAME]
+    assert sorted(file.name for file in folder.iterdir()) == ["metadata", stream_name.FILE_NAME]
     begin(folder, "another")
     assert at(folder).name() is None
 
 
 @pytest.mark.parametrize("text", ["", "no json", "[]", "{}", "7"])
-@pytest.mark.parametrize("file", ["metadata", FILE_NAME])
+@pytest.mark.parametrize("file", ["metadata", stream_name.FILE_NAME])
 def test_a_file_that_is_not_what_was_written_is_no_missing_one(folder: Path, file: str, text: str) -> None:
     """Taken for one, the stream would get another name, and write again what it has written."""
     (folder / file).write_text(text)
@@ -328,7 +319,9 @@ def test_a_file_that_is_not_what_was_written_is_no_missing_one(folder: Path, fil
 
 
 def test_a_name_that_cannot_be_read_or_written_is_an_error(folder: Path) -> None:
-    (folder / FILE_NAME).write_text(json.dumps({"version": 2, "queryId": QUERY, "transactionalIdPrefix": "x"}))
+    (folder / stream_name.FILE_NAME).write_text(
+        json.dumps({"version": 2, "queryId": QUERY, "transactionalIdPrefix": "x"})
+    )
     with pytest.raises(CheckpointUnusable, match="its version is 2"):
         at(folder).name()
     checkpoint = at(folder)

@@ -8,22 +8,8 @@ import pytest
 
 import apis
 from exchange import FENCES, REFUSALS, Exchange, after_commit, after_tasks, attempt_fails, instead, refused
-from kafka_sink.commit import runner, two_phase
+from kafka_sink.commit import requests, runner, two_phase
 from kafka_sink.commit.markers import Decision, Ids
-from kafka_sink.commit.requests import (
-    PAUSES_MS,
-    BrokerSetting,
-    Effect,
-    Pause,
-    Steps,
-    ToCoordinator,
-    ToEveryBroker,
-    ToLeaders,
-    at_once,
-    check_generation,
-    read_decision,
-    read_markers,
-)
 from kafka_sink.errors import CoordinatorUnavailable, DriverFenced
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
@@ -47,7 +33,7 @@ def test_a_description_that_is_refused_is_no_transaction_that_is_closed(code: in
     exchange, found, done = after_tasks(1)
     description = apis.TransactionDescription("orders.0", code, "", 0, -1, -1, -1, ())
     exchange.answer = instead(apis.DescribeTransactionsRequest, apis.DescribeTransactionsResponse(0, (description,)))
-    looking = check_generation(exchange.sink, found.generation)
+    looking = requests.check_generation(exchange.sink, found.generation)
     for steps in (two_phase.plan(exchange.sink), looking, exchange.committing(found, done)):
         assert refused(exchange, steps).api == "DescribeTransactions"
 
@@ -62,7 +48,7 @@ def test_a_group_that_cannot_be_read_is_not_one_without_an_offset(code: int) -> 
 @pytest.mark.parametrize("code", REFUSALS)
 def test_a_barrier_that_is_refused_proves_nothing(code: int) -> None:
     exchange = Exchange(answer=instead(apis.OffsetCommitRequest, apis.ErrorResponse(0, code)))
-    error = refused(exchange, read_markers(exchange.sink, [0], barrier="b"))
+    error = refused(exchange, requests.read_markers(exchange.sink, [0], barrier="b"))
     assert (error.code, error.api, exchange.asked["OffsetFetch"]) == (code, "OffsetCommit", 0)
 
 
@@ -74,30 +60,32 @@ def test_what_is_read_without_the_barrier_is_read_again_until_it_is_there() -> N
     exchange.kafka.stand_still(changes=3, reads=2)
     exchange.pauses_ms.clear()
     exchange.asked.clear()
-    found = exchange.run(read_markers(exchange.sink, range(3), barrier="b"))
+    found = exchange.run(requests.read_markers(exchange.sink, range(3), barrier="b"))
     assert {slot: marker.micro_batch_id for slot, marker in found.items()} == {0: 1, 1: 1, 2: 1}
-    assert (exchange.pauses_ms, exchange.asked["OffsetCommit"]) == ([PAUSES_MS[0]], 3 + 2)
+    assert (exchange.pauses_ms, exchange.asked["OffsetCommit"]) == ([requests.PAUSES_MS[0]], 3 + 2)
 
 
 def test_an_earlier_barrier_of_ones_own_proves_nothing() -> None:
     exchange = after_commit(1)
-    exchange.run(read_markers(exchange.sink, [0], barrier="first"))
+    exchange.run(requests.read_markers(exchange.sink, [0], barrier="first"))
     exchange.micro_batch(1, 1)
     exchange.kafka.stand_still(changes=2, reads=1)
-    assert exchange.run(read_markers(exchange.sink, [0], barrier="second"))[0].micro_batch_id == 1
+    assert exchange.run(requests.read_markers(exchange.sink, [0], barrier="second"))[0].micro_batch_id == 1
 
 
 def test_a_coordinator_that_never_has_the_barrier_is_not_believed() -> None:
     exchange = after_commit(2)
     exchange.kafka.stand_still(changes=1, reads=1_000)
-    error = refused(exchange, read_markers(exchange.sink, [0, 1], barrier="b"))
+    error = refused(exchange, requests.read_markers(exchange.sink, [0, 1], barrier="b"))
     assert (error.api, error.code, error.transactional_id) == ("OffsetFetch", ErrorCode.NOT_COORDINATOR, "orders.0")
-    assert exchange.pauses_ms[-len(PAUSES_MS) :] == list(PAUSES_MS)
+    assert exchange.pauses_ms[-len(requests.PAUSES_MS) :] == list(requests.PAUSES_MS)
 
 
-def reading_the_rest(exchange: Exchange, barrier: str | None) -> tuple[Steps[Decision | None], Sequence[Effect]]:
+def reading_the_rest(
+    exchange: Exchange, barrier: str | None
+) -> tuple[requests.Steps[Decision | None], Sequence[requests.Effect]]:
     """The first of a decision's groups is read."""
-    steps = read_decision(exchange.sink, barrier=barrier)
+    steps = requests.read_decision(exchange.sink, barrier=barrier)
     return steps, exchange.run_until(steps, lambda effects: effects[0].key == exchange.sink.names.decision(1))
 
 
@@ -129,11 +117,11 @@ def test_what_is_decided_on_is_read_once_it_is_stable() -> None:
     exchange.micro_batch(5)
     exchange.requests.clear()
     for barrier in (None, "b"):
-        exchange.run(read_decision(exchange.sink, barrier=barrier))
-        exchange.run(read_markers(exchange.sink, range(5), barrier=barrier))
+        exchange.run(requests.read_decision(exchange.sink, barrier=barrier))
+        exchange.run(requests.read_markers(exchange.sink, range(5), barrier=barrier))
     fetches = [request for request in exchange.requests if isinstance(request, apis.OffsetFetchRequest)]
     assert fetches and all(request.require_stable for request in fetches)
-    exchange.run(read_markers(exchange.sink, [0], stable=False))
+    exchange.run(requests.read_markers(exchange.sink, [0], stable=False))
     assert not exchange.requests[-1].require_stable
     # A place that an offset can have.
     assert all(request.offset == 0 for request in exchange.requests if isinstance(request, apis.OffsetCommitRequest))
@@ -154,16 +142,16 @@ def test_a_run_is_not_overtaken_by_what_was_before_it(producer_id: int, producer
     exchange = Exchange()
     answers = iter([told_of_the_driver(producer_id, producer_epoch)] * 2 + [told_of_the_driver(7, 4)])
     exchange.answer = lambda request: next(answers)
-    exchange.run(check_generation(exchange.sink, Ids(7, 4)))
-    assert exchange.pauses_ms == list(PAUSES_MS[:2])
+    exchange.run(requests.check_generation(exchange.sink, Ids(7, 4)))
+    assert exchange.pauses_ms == list(requests.PAUSES_MS[:2])
 
 
 @pytest.mark.parametrize(("producer_id", "producer_epoch"), [*OF_BEFORE, (7, 5)])
 def test_a_run_that_was_overtaken_is_told_so(producer_id: int, producer_epoch: int) -> None:
     exchange = Exchange(answer=lambda request: told_of_the_driver(producer_id, producer_epoch))
     with pytest.raises(DriverFenced):
-        exchange.run(check_generation(exchange.sink, Ids(7, 4)))
-    assert exchange.pauses_ms == ([] if (producer_id, producer_epoch) == (7, 5) else list(PAUSES_MS))
+        exchange.run(requests.check_generation(exchange.sink, Ids(7, 4)))
+    assert exchange.pauses_ms == ([] if (producer_id, producer_epoch) == (7, 5) else list(requests.PAUSES_MS))
 
 
 DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -190,21 +178,21 @@ def client(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ad
         yield made
 
 
-def to(key: str) -> ToCoordinator:
-    return ToCoordinator(apis.CoordinatorKind.TRANSACTION, key, apis.DescribeTransactionsRequest((key,)))
+def to(key: str) -> requests.ToCoordinator:
+    return requests.ToCoordinator(apis.CoordinatorKind.TRANSACTION, key, apis.DescribeTransactionsRequest((key,)))
 
 
 def test_answers_are_in_the_order_of_effects_and_coordinators_are_asked_together(
     kafka: ScriptedKafka, client: AdminClient
 ) -> None:
-    leaders = ToLeaders(apis.DescribeProducersRequest(partitions=(("t", 0), ("t", 3))))
-    markers = ToLeaders(apis.WriteTxnMarkersRequest(7, 2, True, 5, (("t", 0), ("t", 3))))
+    leaders = requests.ToLeaders(apis.DescribeProducersRequest(partitions=(("t", 0), ("t", 3))))
+    markers = requests.ToLeaders(apis.WriteTxnMarkersRequest(7, 2, True, 5, (("t", 0), ("t", 3))))
     kafka.always(apis.WriteTxnMarkersRequest, DENIED)
 
-    def steps() -> Steps[list[Any]]:
-        first = yield [to("a"), ToEveryBroker(apis.ListTransactionsRequest()), to("b"), leaders]
+    def steps() -> requests.Steps[list[Any]]:
+        first = yield [to("a"), requests.ToEveryBroker(apis.ListTransactionsRequest()), to("b"), leaders]
         assert kafka.asked(apis.WriteTxnMarkersRequest) == []
-        second = yield [to("c"), Pause(4), BrokerSetting("s"), markers]
+        second = yield [to("c"), requests.Pause(4), requests.BrokerSetting("s"), markers]
         return [*first, *second]
 
     a, brokers, b, of_leaders, c, paused, setting, written = runner.run(client, steps())
@@ -230,8 +218,8 @@ def test_brokers_without_write_txn_markers_are_not_asked_to_write_one(
 ) -> None:
     kafka.lacking = ("WriteTxnMarkers",)
 
-    def steps() -> Steps[Any]:
-        return (yield [ToLeaders(apis.WriteTxnMarkersRequest(7, 2, True, 5, (TopicPartition("t", 0),)))])
+    def steps() -> requests.Steps[Any]:
+        return (yield [requests.ToLeaders(apis.WriteTxnMarkersRequest(7, 2, True, 5, (TopicPartition("t", 0),)))])
 
     lacking = apis.PartitionResult("t", 0, ErrorCode.UNSUPPORTED_VERSION)
     assert runner.run(client, steps()) == [apis.WriteTxnMarkersResponse((lacking,))]
@@ -243,7 +231,7 @@ def test_what_steps_raise_and_what_clients_raise_comes_out_and_ends_the_steps(
 ) -> None:
     ended = []
 
-    def steps(fail: bool) -> Steps[None]:
+    def steps(fail: bool) -> requests.Steps[None]:
         try:
             yield [to("a")]
             if fail:
@@ -262,25 +250,28 @@ def test_what_steps_raise_and_what_clients_raise_comes_out_and_ends_the_steps(
 def test_steps_side_by_side_ask_together_and_the_first_that_raises_ends_all() -> None:
     ended = []
 
-    def asks(name: str, times: int, fails: bool = False) -> Steps[str]:
+    def asks(name: str, times: int, fails: bool = False) -> requests.Steps[str]:
         try:
             for number in range(times):
-                assert (yield [Pause(number), Pause(number)]) == [f"{name}{number}", f"{name}{number}"]
+                assert (yield [requests.Pause(number), requests.Pause(number)]) == [
+                    f"{name}{number}",
+                    f"{name}{number}",
+                ]
             if fails:
                 raise ValueError(name)
             return name
         finally:
             ended.append(name)
 
-    steps = at_once(asks("a", 2), asks("b", 0), asks("c", 1))
-    assert next(steps) == [Pause(0)] * 4
-    assert steps.send(["a0", "a0", "c0", "c0"]) == [Pause(1)] * 2
+    steps = requests.at_once(asks("a", 2), asks("b", 0), asks("c", 1))
+    assert next(steps) == [requests.Pause(0)] * 4
+    assert steps.send(["a0", "a0", "c0", "c0"]) == [requests.Pause(1)] * 2
     with pytest.raises(StopIteration) as end:
         steps.send(["a1", "a1"])
     assert end.value.value == ["a", "b", "c"]
     assert ended == ["b", "c", "a"]
     ended.clear()
-    steps = at_once(asks("a", 2), asks("b", 1, fails=True))
+    steps = requests.at_once(asks("a", 2), asks("b", 1, fails=True))
     next(steps)
     with pytest.raises(ValueError, match="b"):
         steps.send(["a0", "a0", "b0", "b0"])

@@ -8,6 +8,7 @@ import pytest
 
 import apis
 from exchange import BOTH_VERSIONS, GENERATION, SINK, Exchange, facts, outcome, said_of
+from kafka_sink import errors
 from kafka_sink.commit import open_transactions, two_phase
 from kafka_sink.commit.handover import Facts, SlotPrepared
 from kafka_sink.commit.markers import (
@@ -20,15 +21,6 @@ from kafka_sink.commit.markers import (
     digest_of,
 )
 from kafka_sink.commit.requests import ToCoordinator
-from kafka_sink.errors import (
-    AttemptReplaced,
-    DriverFenced,
-    NonDeterministicReplay,
-    StateWentBack,
-    TornBatch,
-    TransactionTimedOut,
-    UnreadableState,
-)
 
 NO_ROWS = "0:0"
 
@@ -130,7 +122,7 @@ def test_a_lost_decision_shows_though_its_rows_are_in_a_slot_that_no_other_names
     exchange.commit(found, [*done, exchange.task(found, 1, 2)], 1)
     assert exchange.kafka.visible == ["0/0", "0/1", "1/2"]
     exchange.kafka.roll_offsets_back_to_mark()
-    with pytest.raises(StateWentBack) as raised:
+    with pytest.raises(errors.StateWentBack) as raised:
         exchange.run(two_phase.plan(exchange.sink))
     assert raised.value.slots == (0,)
 
@@ -162,8 +154,8 @@ def test_a_slot_that_rested_has_no_rows_in_a_replay_once_others_are_visible() ->
 
     first, second = Marker(5, "q", "a"), Marker(5, "q", "b")
     assert replayed({0: first, 1: second}, "a", "b", NO_ROWS) is None
-    assert replayed({0: first, 1: second}, "a", "b", "c") is NonDeterministicReplay
-    assert replayed({0: first}, "a", "b", "c") is TornBatch
+    assert replayed({0: first, 1: second}, "a", "b", "c") is errors.NonDeterministicReplay
+    assert replayed({0: first}, "a", "b", "c") is errors.TornBatch
     # Nothing is visible: any rows may replace it.
     assert replayed({}, "x", "y", "z") is None
     assert Facts(GENERATION, decision, {0: first}).missing == [1]
@@ -175,7 +167,7 @@ def test_rows_that_another_attempt_of_a_slot_found_are_not_left_open(version: in
     found = exchange.run(two_phase.plan(exchange.sink))
     exchange.task(found, 2, 1)
     done = tasks(exchange, found, 2, 0)
-    with pytest.raises(AttemptReplaced) as raised:
+    with pytest.raises(errors.AttemptReplaced) as raised:
         exchange.commit(found, done, 2)
     assert raised.value.transactional_id == "orders.1"
     exchange.run(two_phase.abort(exchange.sink, found.generation))
@@ -183,7 +175,7 @@ def test_rows_that_another_attempt_of_a_slot_found_are_not_left_open(version: in
     # Where another run has begun, its transactions are none of this run's business.
     other = exchange.run(two_phase.plan(exchange.sink))
     exchange.task(other, 2, 1)
-    with pytest.raises(DriverFenced):
+    with pytest.raises(errors.DriverFenced):
         exchange.commit(found, done, 2)
     assert exchange.kafka.visible == ["0/0", "0/1", "0/2", "1/0"]
 
@@ -207,7 +199,7 @@ def test_while_a_stale_coordinator_of_a_resting_slot_is_waited_for_another_may_t
     done = tasks(exchange, found, 2, 0)
     lists_as_open(exchange, 3, then=lambda: exchange.kafka.time_out("orders.0"))
     exchange.asked.clear()
-    with pytest.raises(TransactionTimedOut) as raised:
+    with pytest.raises(errors.TransactionTimedOut) as raised:
         exchange.commit(found, done, 2)
     assert raised.value.transactional_id == "orders.0"
     assert exchange.asked["EndTxn"] == 0
@@ -221,7 +213,7 @@ def test_a_transaction_grows_older_while_a_resting_slots_coordinator_is_waited_f
         done = tasks(exchange, found, 2, 0)
         # 2, 4 and 8 ms.
         lists_as_open(exchange, 3)
-        with contextlib.nullcontext() if is_in_time else pytest.raises(TransactionTimedOut):
+        with contextlib.nullcontext() if is_in_time else pytest.raises(errors.TransactionTimedOut):
             exchange.commit(found, done, 2, open_ms=age_ms)
 
 
@@ -270,7 +262,7 @@ def test_the_total_of_a_version_leaves_slots_out_that_rested() -> None:
     found = exchange.run(two_phase.plan(exchange.sink))
     steps = two_phase.check_written(exchange.sink, found, [NO_ROWS, "1/0", NO_ROWS], total=_rows, touched=())
     exchange.run(steps)
-    with pytest.raises(NonDeterministicReplay):
+    with pytest.raises(errors.NonDeterministicReplay):
         exchange.run(two_phase.check_written(exchange.sink, found, ["x"] * 3, total=_rows, touched=()))
 
 
@@ -298,7 +290,7 @@ def test_a_decision_says_which_slots_rested_and_code_without_rests_takes_it_for_
 def test_a_list_of_rests_of_somebody_else_is_not_guessed_at(wrong: str) -> None:
     """Beyond the slots, of a slot that pins nothing, or not as it is written."""
     (text,) = decided(1).texts()
-    with pytest.raises(UnreadableState):
+    with pytest.raises(errors.UnreadableState):
         Decision.read([("g", 7, text.replace("@=2", wrong))])
 
 

@@ -17,18 +17,6 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.statistics import ReadStatistics, WriteStatistics
 from kafka_sink.monitoring import listener
 from kafka_sink.monitoring.bar import ExportBar
-from kafka_sink.monitoring.listener import (
-    KEPT_MICRO_BATCHES,
-    NOTHING_KNOWN,
-    ProgressLine,
-    ProgressListener,
-    ReceiptTotals,
-    StreamTally,
-    broken_logs,
-    by_source,
-    offsets_behind,
-    source_metrics,
-)
 from kafka_sink.monitoring.micro_batch import (
     OTHER,
     Attentive,
@@ -112,8 +100,8 @@ def session(made: list[tuple[Accumulator[Any], Any]]) -> Any:
     return SimpleNamespace(sparkContext=SimpleNamespace(accumulator=accumulator))
 
 
-def make_tally() -> StreamTally:
-    return StreamTally(session([]))
+def make_tally() -> listener.StreamTally:
+    return listener.StreamTally(session([]))
 
 
 @pytest.fixture
@@ -154,7 +142,7 @@ def test_tasks_of_a_micro_batch_add_up_by_topic(in_task: dict[str, str]) -> None
 
 def test_failed_tasks_and_batches_count_for_nothing(in_task: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[tuple[Accumulator[Any], Any]] = []
-    tally = StreamTally(session(made))
+    tally = listener.StreamTally(session(made))
     tally.on_acknowledgement((), ProducerClosed(reason="of a test"))
     for name in ("streaming.sql.batchId", "sql.streaming.queryId"):
         del in_task[name]
@@ -170,24 +158,24 @@ def test_failed_tasks_and_batches_count_for_nothing(in_task: dict[str, str], mon
 def test_a_micro_batch_with_lost_offsets_or_broken_logs_is_told(in_task: dict[str, str]) -> None:
     tally, told = make_tally(), list[MicroBatch]()
     tally.on_read(ReadStatistics("t", 0, 0, 0, 4))
-    ProgressListener(tally, told.append).onQueryProgress(event(rows=0))
+    listener.ProgressListener(tally, told.append).onQueryProgress(event(rows=0))
     assert [one.read for one in told] == [Read({"t": ReadTotals(0, 0, 4)})]
     told = list[MicroBatch]()
-    ProgressListener(make_tally(), told.append).onQueryProgress(event(rows=0, start='{"t":{"0":7}}'))
+    listener.ProgressListener(make_tally(), told.append).onQueryProgress(event(rows=0, start='{"t":{"0":7}}'))
     assert [one.broken_logs for one in told] == [{"0": 1}]
 
 
 def test_only_the_last_micro_batches_are_kept_and_a_sum_is_a_new_value() -> None:
-    param, kept = Sums[Run, Written](KEPT_MICRO_BATCHES), {}
-    for batch_id in range(KEPT_MICRO_BATCHES + 5):
+    param, kept = Sums[Run, Written](listener.KEPT_MICRO_BATCHES), {}
+    for batch_id in range(listener.KEPT_MICRO_BATCHES + 5):
         before = dict(kept)
         after = param.addInPlace(kept, {Run("query", "run", batch_id): Written({"t": Totals(1, 1, 1)})})
         assert kept == before
         kept = dict(after)
-    assert [run.batch_id for run in kept] == list(range(5, KEPT_MICRO_BATCHES + 5))
+    assert [run.batch_id for run in kept] == list(range(5, listener.KEPT_MICRO_BATCHES + 5))
     again = param.addInPlace(kept, {Run("query", "run", 5): Written({"t": Totals(1, 1, 1)})})
     assert again[Run("query", "run", 5)].topics == {"t": Totals(2, 2, 2)}
-    assert len(again) == KEPT_MICRO_BATCHES
+    assert len(again) == listener.KEPT_MICRO_BATCHES
     assert param.zero(kept) == {}
     assert pickle.loads(pickle.dumps(again)) == again
 
@@ -204,7 +192,7 @@ def test_watchers_are_told_what_spark_and_leaders_say(
     tally, told = make_tally(), list[MicroBatch]()
     tally.on_acknowledgement(RECEIPTS, None)
     tally.on_read(ReadStatistics("in", 0, 8, 90))
-    ProgressListener(tally, Away(), told.append, clock_s=lambda: 12.5).onQueryProgress(event())
+    listener.ProgressListener(tally, Away(), told.append, clock_s=lambda: 12.5).onQueryProgress(event())
     assert "Away was not notified of micro-batch 7: nobody there" in caplog.text
     assert told == [
         MicroBatch(
@@ -240,7 +228,7 @@ def test_who_asks_is_told_that_a_query_runs_and_has_no_rows() -> None:
             attentive.append((query, "idle", seen_s))
 
     told = list[MicroBatch]()
-    watching: Any = ProgressListener(make_tally(), told.append, Idling(), clock_s=lambda: 12.5)
+    watching: Any = listener.ProgressListener(make_tally(), told.append, Idling(), clock_s=lambda: 12.5)
     idle = SimpleNamespace(id="query")
     watching.onQueryIdle(idle)
     watching.onQueryStarted(SimpleNamespace(id="query", name="orders"))
@@ -259,11 +247,11 @@ def test_who_asks_is_told_that_a_query_runs_and_has_no_rows() -> None:
 
 def test_without_watchers_it_prints_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     file = io.StringIO()
-    ProgressListener(make_tally(), ProgressLine(file)).onQueryProgress(event())
+    listener.ProgressListener(make_tally(), listener.ProgressLine(file)).onQueryProgress(event())
     assert file.getvalue().startswith("orders #7: 8 rows in") and file.getvalue().endswith("\n")
     again = io.StringIO()
-    monkeypatch.setattr(listener, "ProgressLine", lambda: ProgressLine(again))
-    ProgressListener(make_tally()).onQueryProgress(event())
+    monkeypatch.setattr(listener, "ProgressLine", lambda: listener.ProgressLine(again))
+    listener.ProgressListener(make_tally()).onQueryProgress(event())
     assert again.getvalue() == file.getvalue()
 
 
@@ -281,16 +269,16 @@ def leave(folder: Path, *runs: tuple[str | None, int, int], retries: int = 0, dr
 
 def test_retries_and_bad_rows_are_there_and_throttles_are_not_known(tmp_path: Path) -> None:
     leave(tmp_path, ("t", 2, 50), ("t", 1, 10), retries=2, dropped=4)
-    written = ReceiptTotals(str(tmp_path)).written_in(RUN)
+    written = listener.ReceiptTotals(str(tmp_path)).written_in(RUN)
     assert written == Written({"t": Totals(3, 2, 60, 6)}, {BadRows("dropped", ""): 4}, throttled_ms=None)
 
 
 def test_no_receipt_says_nothing_and_a_broken_one_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    totals = ReceiptTotals(str(tmp_path))
-    assert totals.written_in(RUN) == NOTHING_KNOWN
+    totals = listener.ReceiptTotals(str(tmp_path))
+    assert totals.written_in(RUN) == listener.NOTHING_KNOWN
     assert not caplog.text
     leave(tmp_path, ("t", 1, 1)).write_bytes(b"no parquet")
-    assert totals.written_in(RUN) == NOTHING_KNOWN
+    assert totals.written_in(RUN) == listener.NOTHING_KNOWN
     assert "the receipt of micro-batch 7 of query a query" in caplog.text
 
 
@@ -306,7 +294,7 @@ def test_a_kafka_source_is_behind_by_its_offsets() -> None:
         ('{"t":{"0":5}}', '{"t":{"0":2,"1":9}}', 0),
     ):  # fmt: skip
         # Sources are named by their place in the query.
-        found = by_source([source('{"logOffset":3}', "null"), source(ended, latest)], offsets_behind)
+        found = listener.by_source([source('{"logOffset":3}', "null"), source(ended, latest)], listener.offsets_behind)
         assert {number: sum(offsets) for number, offsets in found.items()} == {"1": behind}
 
 
@@ -317,7 +305,7 @@ def test_metrics_have_the_keys_and_the_form_of_sparks_own_source() -> None:
         ('{"t":{"0":5}}', '{"t":{}}', ()), ('{"logOffset":3}', "null", ()),
     ):  # fmt: skip
         names = [f"{kind}OffsetsBehindLatest" for kind in ("avg", "max", "min")]
-        assert source_metrics(source(ended, latest)) == dict(zip(names, expected, strict=bool(expected)))
+        assert listener.source_metrics(source(ended, latest)) == dict(zip(names, expected, strict=bool(expected)))
 
 
 def test_a_log_is_broken_if_it_ends_before_it_begins() -> None:
@@ -328,7 +316,9 @@ def test_a_log_is_broken_if_it_ends_before_it_begins() -> None:
         ('{"t":{"0":5}}', '{"t":{"0":5,"1":9},"u":{"0":1}}', {"0": 0}),  # new
         ("null", '{"t":{"0":5}}', {}), ("18", "3", {}), ('{"logOffset":3}', '{"logOffset":2}', {}),
     ):  # fmt: skip
-        assert by_source([SimpleNamespace(startOffset=started, endOffset=ended)], broken_logs) == broken
+        assert (
+            listener.by_source([SimpleNamespace(startOffset=started, endOffset=ended)], listener.broken_logs) == broken
+        )
 
 
 def test_a_bar_shows_rows_of_how_many_and_megabytes_and_a_task_has_none() -> None:

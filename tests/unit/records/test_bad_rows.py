@@ -14,16 +14,7 @@ from given_rows import ALL, PLAIN_TYPES, ROWS, TYPES, Given, Types, batch_of
 from kafka_sink.errors import BadRow
 from kafka_sink.errors.quoting import LONGEST
 from kafka_sink.kafka.producer.router import Router
-from kafka_sink.records.bad_rows import (
-    GOOD,
-    NULL_KEY,
-    Reason,
-    columns_for_fingerprint,
-    judge_values,
-    named_topics,
-    plain,
-    stand_ins,
-)
+from kafka_sink.records import bad_rows
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.dead_letters import BadRows, LeftOut, Origin, dead_letters
 from kafka_sink.records.fingerprint import Fingerprint
@@ -67,23 +58,23 @@ def test_bad_are_exactly_those_that_the_fast_path_refuses(
     rows: list[Given], types: Types, columns: set[str], topic_option: bool
 ) -> None:
     batch = batch_of(rows, types, columns)
-    reasons = judge_values(plain(batch), topic_option=topic_option)
-    found = [None if code == GOOD else Reason(code).name for code in reasons.tolist()]
+    reasons = bad_rows.judge_values(bad_rows.plain(batch), topic_option=topic_option)
+    found = [None if code == bad_rows.GOOD else bad_rows.Reason(code).name for code in reasons.tolist()]
     assert found == [refused(batch.slice(row, 1), topic_option=topic_option) for row in range(len(rows))]
 
 
 @given(ROWS, TYPES, COLUMNS)
 def test_plain_rows_are_the_same_records(rows: list[Given], types: Types, columns: set[str]) -> None:
     batch = batch_of(rows, types, columns)
-    good = judge_values(plain(batch), topic_option=True) == GOOD
+    good = bad_rows.judge_values(bad_rows.plain(batch), topic_option=True) == bad_rows.GOOD
     kept = [row for row, is_good in zip(rows, good.tolist(), strict=True) if is_good]
-    chosen = plain(batch).filter(pa.array(good, pa.bool_()))
+    chosen = bad_rows.plain(batch).filter(pa.array(good, pa.bool_()))
     assert fingerprint(chosen) == fingerprint(batch_of(kept, types, columns))
 
 
 def fingerprint(batch: pa.RecordBatch) -> str:
     of = Fingerprint()
-    of.update(columns_for_fingerprint(batch, now_ms=5))
+    of.update(bad_rows.columns_for_fingerprint(batch, now_ms=5))
     return of.digest()
 
 
@@ -97,10 +88,10 @@ def test_another_bad_row_is_another_fingerprint(beside: list[Given]) -> None:
 
 @given(ROWS)
 def test_what_stands_for_a_row_is_a_record_and_a_good_row_stands_for_itself(rows: list[Given]) -> None:
-    batch = plain(batch_of(rows, PLAIN_TYPES, ALL))
-    stand_in = stand_ins(batch)
+    batch = bad_rows.plain(batch_of(rows, PLAIN_TYPES, ALL))
+    stand_in = bad_rows.stand_ins(batch)
     RecordColumns.from_arrow(stand_in, now_ms=0)
-    good = judge_values(batch, topic_option=True) == GOOD
+    good = bad_rows.judge_values(batch, topic_option=True) == bad_rows.GOOD
     mask = pa.array(good, pa.bool_())
     others = ["value", "key", "topic", "partition"]
     assert stand_in.select(others) == batch.select(others)
@@ -110,9 +101,9 @@ def test_what_stands_for_a_row_is_a_record_and_a_good_row_stands_for_itself(rows
 
 def test_what_is_wrong_is_in_the_headers_of_what_stands_for_it() -> None:
     row = Given(b"v", None, None, None, (("a", b"1"), (None, b"2"), None, (b"\xfd\xed", b"3")), -1_500)
-    stand_in = stand_ins(plain(batch_of([row], PLAIN_TYPES, ALL)))
+    stand_in = bad_rows.stand_ins(bad_rows.plain(batch_of([row], PLAIN_TYPES, ALL)))
     assert [(entry["key"], entry["value"]) for entry in stand_in["headers"][0].as_py()] == [
-        (b"a", b"1"), (NULL_KEY.encode(), b"2"), (NULL_KEY.encode(), None),
+        (b"a", b"1"), (bad_rows.NULL_KEY.encode(), b"2"), (bad_rows.NULL_KEY.encode(), None),
         (b"pykafka.bytes.key.fded", b"3"), (b"pykafka.timestamp", b"-1500 us"),
     ]  # fmt: skip
     assert stand_in["timestamp"].null_count == 1
@@ -120,19 +111,21 @@ def test_what_is_wrong_is_in_the_headers_of_what_stands_for_it() -> None:
 
 def test_columns_of_nothing_but_nulls() -> None:
     nulls = pa.RecordBatch.from_pydict({name: pa.nulls(2) for name in ALL})
-    assert judge_values(plain(nulls), topic_option=True).tolist() == [GOOD, GOOD]
-    assert judge_values(plain(nulls), topic_option=False).tolist() == [Reason.TopicNull] * 2
-    assert np.array_equal(RecordColumns.from_arrow(stand_ins(plain(nulls)), now_ms=7).timestamp_ms, [7, 7])
+    assert bad_rows.judge_values(bad_rows.plain(nulls), topic_option=True).tolist() == [bad_rows.GOOD, bad_rows.GOOD]
+    assert bad_rows.judge_values(bad_rows.plain(nulls), topic_option=False).tolist() == [bad_rows.Reason.TopicNull] * 2
+    assert np.array_equal(
+        RecordColumns.from_arrow(bad_rows.stand_ins(bad_rows.plain(nulls)), now_ms=7).timestamp_ms, [7, 7]
+    )
 
 
 @given(ROWS, TYPES)
 def test_topics_are_named_by_rows_that_may_have_been_sent(rows: list[Given], types: Types) -> None:
     batch = batch_of(rows, types, ALL)
     sent = [number for number in range(len(rows)) if refused(batch.slice(number, 1), topic_option=False) is None]
-    assert named_topics(batch) == {rows[number].topic for number in sent}
+    assert bad_rows.named_topics(batch) == {rows[number].topic for number in sent}
 
 
-def expected(row: Given, reason: Reason, number: int, size: int, origin: Origin, left_out: LeftOut) -> Any:
+def expected(row: Given, reason: bad_rows.Reason, number: int, size: int, origin: Origin, left_out: LeftOut) -> Any:
     own = [] if row.headers is None or left_out == LeftOut.ALL else [entry or (None, None) for entry in row.headers]
     headers: list[tuple[str, Any]] = [
         (
@@ -147,7 +140,7 @@ def expected(row: Given, reason: Reason, number: int, size: int, origin: Origin,
         "reason": reason.name, "query": origin.query_id, "batch": origin.batch_id, "slot": origin.slot, "row": number,
         "topic": topic, "partition": row.partition,
         "timestamp": None if row.timestamp is None else f"{row.timestamp} us",
-        "size": size if reason is Reason.RecordTooLarge else None,
+        "size": size if reason is bad_rows.Reason.RecordTooLarge else None,
         "left.out": [None, "value", "value, key, headers"][left_out],
         "value.size": None if left_out == LeftOut.NOTHING or row.value is None else len(row.value),
     }  # fmt: skip
@@ -166,11 +159,11 @@ def letters_of(rows: pa.RecordBatch, reasons: Any, numbers: Any, sizes: Any, ori
 
 @given(ROWS, ORIGINS, st.data())
 def test_a_dead_letter_is_the_row_and_what_was_wrong(rows: list[Given], origin: Origin, data: st.DataObject) -> None:
-    reasons = [data.draw(st.sampled_from(Reason)) for _ in rows]
+    reasons = [data.draw(st.sampled_from(bad_rows.Reason)) for _ in rows]
     left_out = [data.draw(st.sampled_from(LeftOut)) for _ in rows]
     numbers = list(range(40, 40 + len(rows)))
     sizes = [number * 1_000 for number in numbers]
-    batch = plain(batch_of(rows, PLAIN_TYPES, ALL))
+    batch = bad_rows.plain(batch_of(rows, PLAIN_TYPES, ALL))
     assert letters_of(batch, reasons, numbers, sizes, origin, left_out) == [
         expected(row, reason, number, size, origin, left)
         for row, reason, number, size, left in zip(rows, reasons, numbers, sizes, left_out, strict=True)
@@ -178,13 +171,13 @@ def test_a_dead_letter_is_the_row_and_what_was_wrong(rows: list[Given], origin: 
 
 
 def test_rows_of_a_value_alone_and_what_is_no_topics_name() -> None:
-    rows = plain(pa.record_batch({"value": pa.array(["v"])}))
-    assert letters_of(rows, [Reason.RecordTooLarge], [0], [9], Origin(None, None, 2, "t"), [0]) == [
+    rows = bad_rows.plain(pa.record_batch({"value": pa.array(["v"])}))
+    assert letters_of(rows, [bad_rows.Reason.RecordTooLarge], [0], [9], Origin(None, None, 2, "t"), [0]) == [
         (None, b"v", [("pykafka.reason", b"RecordTooLarge"), ("pykafka.slot", b"2"), ("pykafka.row", b"0"),
                       ("pykafka.topic", b"t"), ("pykafka.size", b"9")]),
     ]  # fmt: skip
-    rows = plain(pa.record_batch({"value": pa.array(["v"]), "topic": pa.array(["é" * 1_000_000])}))
-    ((_, _, headers),) = letters_of(rows, [Reason.PartitionOutOfRange], [0], [0], Origin(None, None, 0), [0])
+    rows = bad_rows.plain(pa.record_batch({"value": pa.array(["v"]), "topic": pa.array(["é" * 1_000_000])}))
+    ((_, _, headers),) = letters_of(rows, [bad_rows.Reason.PartitionOutOfRange], [0], [0], Origin(None, None, 0), [0])
     assert dict(headers)["pykafka.topic"].decode() == "é" * LONGEST
 
 
