@@ -1,8 +1,10 @@
 """Pages: every code block of README, DESIGN and docs is run by a test, or cannot be; links lead somewhere; what they
-name is there: options, commands, errors, tests, versions. Notebooks have no outputs."""
+name is there: options, commands, errors, tests, versions. Notebooks have no outputs. The page of the Python API has
+every public name, and no other; each that people call has an example, which test_api_examples.py runs."""
 
 import ast
 import configparser
+import importlib
 import json
 import re
 from collections import Counter
@@ -23,6 +25,7 @@ from kafka_sink.cli.explain import ERRORS
 from kafka_sink.kafka.config import VERSION
 from kafka_sink.options.reading import READING
 from kafka_sink.options.table import NOT_YET_PREFIXES, REFUSED_PREFIXES, WRITING
+from public_api import MODULES, public, with_examples
 
 # What a command printed: nobody runs that, and no line of it may be a command. Any other kind fails.
 NOT_RUN = {"text"}
@@ -377,3 +380,37 @@ def test_every_kip_that_the_code_names_is_in_the_table_once() -> None:
     named = {int(kip) for path in own for kip in re.findall(r"KIP-(\d+)", path.read_text(encoding="utf-8"))}
     assert 98 in named
     assert named - set(listed) == set()
+
+
+API_PAGE = text_of("docs/api.md")
+SHOWN = re.findall(r"^::: ([\w.]+)$", API_PAGE, re.MULTILINE)
+# Their helpers are shared, so they have no underscore. Only what is in `__all__` is public there.
+SHARED = "kafka_sink.monitoring.", "kafka_sink.spark.", "kafka_sink.errors"
+
+
+def test_the_page_of_the_api_has_every_public_name_once_and_no_other() -> None:
+    assert len(SHOWN) == len(set(SHOWN))
+    assert set(SHOWN) <= public().keys()
+    missing = [name for name in public().keys() - set(SHOWN) if not is_told_of_in_words(name)]
+    assert missing == []
+
+
+def is_told_of_in_words(name: str) -> bool:
+    """Errors have a page of their own. What is only for their texts is named."""
+    module, _, short = name.rpartition(".")
+    return module == "kafka_sink.errors" and any(f"`{short}`" in page for page in (text_of("docs/errors.md"), API_PAGE))
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if not name.startswith(SHARED)])
+def test_what_a_public_module_defines_is_public_or_has_an_underscore(name: str) -> None:
+    module = importlib.import_module(name)
+    defined = {
+        short for short, what in vars(module).items()
+        if callable(what) and getattr(what, "__module__", None) == name and not short.startswith("_")
+    }  # fmt: skip
+    assert defined - set(module.__all__) == set()
+
+
+@each("name", with_examples())
+def test_what_people_call_has_an_example(name: str) -> None:
+    assert ">>> " in with_examples()[name]

@@ -1,4 +1,5 @@
-"""What may follow upon the last decision, whose a name is, and what clocks decide."""
+"""What may follow upon the last decision, whose a name is, what clocks decide, and the record of the name under which a
+query writes its first micro-batch."""
 
 import contextlib
 from dataclasses import replace
@@ -22,9 +23,11 @@ from exchange import (
 )
 from kafka_sink import errors
 from kafka_sink.commit import two_phase
+from kafka_sink.commit.first_name import check_first_name
 from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
-from kafka_sink.commit.markers import FORGOTTEN, Ids, Marker, digest_of
+from kafka_sink.commit.markers import FORGOTTEN, Ids, Marker, Names, digest_of
 from kafka_sink.commit.replay import check_decision, check_replay
+from kafka_sink.commit.requests import ToCoordinator
 from kafka_sink.commit.stream_name import began_as
 from kafka_sink.kafka.protocol.apis.groups import GroupOffset, OffsetFetchResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
@@ -248,3 +251,75 @@ def test_a_build_that_went_back_and_decided_nothing_takes_no_stream_from_its_pla
     assert earlier.run(began_as(earlier.sink, None, otherwise="orders"))
     exchange.kafka.forget_offsets(["spelled.decision"])
     assert earlier.run(began_as(earlier.sink, None, otherwise="orders"))
+
+
+ONE, OTHER = (replace(SINK, names=Names(name, SINK.names.commit_topic)) for name in ("pykafka-1", "pykafka-2"))
+RECORD = "pykafka-q.name"
+
+
+def check(exchange: Exchange, sink: Sink, query_id: str = "q") -> None:
+    exchange.run(check_first_name(replace(sink, transaction_version=exchange.sink.transaction_version), query_id))
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_the_first_name_of_a_query_is_its_only_one(version: int) -> None:
+    exchange = Exchange(version, is_new=True)
+    check(exchange, ONE)
+    for _ in range(2):
+        with pytest.raises(errors.AnotherName) as raised:
+            check(exchange, OTHER)
+        assert (raised.value.sink, raised.value.query_id, raised.value.found_sink) == ("pykafka-2", "q", "pykafka-1")
+        check(exchange, ONE)
+    check(exchange, OTHER, "another")
+
+
+@pytest.mark.parametrize("rounds", range(1, 8))
+@BOTH_VERSIONS
+def test_of_two_drivers_one_has_its_name_whoever_comes_between(version: int, rounds: int) -> None:
+    """The other driver does the whole of it after each round of the first one's requests."""
+    exchange, ended = Exchange(version, is_new=True), []
+    one = check_first_name(replace(ONE, transaction_version=version), "q")
+    try:
+        effects = next(one)
+        for _ in range(rounds):
+            effects = one.send([exchange.execute(effect) for effect in effects])
+        with pytest.raises((errors.AnotherName, errors.AttemptFenced)):
+            try:
+                check(exchange, OTHER)
+                ended.append(OTHER)
+            finally:
+                exchange.run(one, waits_for=effects)
+                ended.append(ONE)
+    except StopIteration:
+        check(exchange, ONE)
+        return
+    assert len(ended) == 1
+    check(exchange, ended[0])
+
+
+@pytest.mark.parametrize("changes", range(1, 12))
+def test_a_stale_coordinator_does_not_hide_the_record(changes: int) -> None:
+    exchange = Exchange(is_new=True)
+    check(exchange, ONE)
+    exchange.kafka.stand_still(changes, 2)
+    with pytest.raises(errors.AnotherName):
+        check(exchange, OTHER)
+
+
+def test_a_record_of_another_program_is_not_taken_for_ours() -> None:
+    exchange = Exchange(is_new=True)
+    text = apis.OffsetCommitRequest(RECORD, SINK.names.commit_topic, 0, 0, "2|pykafka-1")
+    exchange.execute(ToCoordinator(apis.CoordinatorKind.GROUP, RECORD, text))
+    with pytest.raises(errors.UnreadableState):
+        check(exchange, ONE)
+
+
+@pytest.mark.parametrize(("code", "is_refused"), [
+    (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, False), (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, True),
+    (ErrorCode.UNKNOWN_SERVER_ERROR, True),
+])  # fmt: skip
+def test_a_principal_that_may_not_use_the_record_has_written_none(code: int, is_refused: bool) -> None:
+    refused = apis.InitProducerIdResponse(0, code, -1, -1)
+    exchange = Exchange(is_new=True, answer=instead(apis.InitProducerIdRequest, refused))
+    with pytest.raises(errors.TransactionRefused) if is_refused else contextlib.nullcontext():
+        check(exchange, ONE)

@@ -3,7 +3,7 @@
 import pickle
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +17,12 @@ from pyspark import TaskContext
 
 import apis
 from exchange import Exchange
-from kafka_sink import errors, kept
+from kafka_sink import errors
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.handover import Facts, Sink
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names, digest_of
 from kafka_sink.commit.requests import PARTITION, ToCoordinator
 from kafka_sink.doctor import examinations
-from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.producer.acknowledgements import PackedRuns
 from kafka_sink.kafka.protocol.apis import transaction_state
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
@@ -45,7 +44,7 @@ from kafka_sink.spark.exactly_once.plan import (
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.task_results import Identity, TaskProof
 from kafka_sink.spark.writer import ExactlyOnceBatch, ExactlyOnceStream, KafkaBatchWriter, KafkaStreamWriter
-from scripted_kafka import HANG_UP, LiveNetwork, ScriptedKafka, ScriptedNetwork, connect_clients
+from scripted_kafka import HANG_UP, LiveNetwork, ScriptedKafka, ScriptedNetwork
 
 WITHOUT_TOPIC = {"kafka.bootstrap.servers": "127.0.0.1:1", "deliveryGuarantee": "exactly-once"}
 OPTIONS = {**WITHOUT_TOPIC, "topic": "t"}
@@ -56,14 +55,7 @@ VERSION_7 = Identity("txnAppId:orders", 7, errors.WriteKind.VERSION)
 ONCE = Identity("id", 0, errors.WriteKind.BATCH)
 PLAN = Plan(Sink(Names("sink", "commits"), 60_000, 2), Facts(Ids(9, 1), None, {}), allow_lost_state=False, batch=None)
 COMMIT_TOPIC = "pykafka-commits"
-
-
-@pytest.fixture
-def exchange() -> Exchange:
-    """A sink named orders that has planned before, in a Kafka whose time is now."""
-    made = Exchange()
-    made.kafka.now_ms = wall_clock_ms()
-    return made
+pytestmark = pytest.mark.usefixtures("clients")
 
 
 @pytest.fixture
@@ -74,19 +66,19 @@ def kafka(exchange: Exchange) -> ScriptedKafka:
     return made
 
 
-@pytest.fixture(autouse=True)
-def clients(kafka: ScriptedKafka, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedNetwork]:
-    """Where plans and commits ask; tasks ask over `network`."""
-    yield connect_clients(ScriptedNetwork(kafka), monkeypatch)
-    kept.KEPT.close()
+@pytest.fixture
+def context(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Of a task of micro-batch 0 and of Spark partition 0; it may be changed."""
+    conf = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "0"}
+    made = SimpleNamespace(partitionId=lambda: 0, stageId=int, attemptNumber=int, _localProperties=conf)
+    monkeypatch.setattr(TaskContext, "get", lambda: made)
+    return made
 
 
 @pytest.fixture
-def task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """In a task of micro-batch 0 and of Spark partition 0. The conf it knows may be changed."""
-    conf = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "0"}
-    context = SimpleNamespace(partitionId=lambda: 0, stageId=int, attemptNumber=int, _localProperties=conf)
-    monkeypatch.setattr(TaskContext, "get", lambda: context)
+def task(context: Any) -> dict[str, str]:
+    """The conf that it knows."""
+    conf: dict[str, str] = context._localProperties
     return conf
 
 
@@ -222,18 +214,15 @@ def test_rows_that_are_visible_are_counted_and_their_topics_told(
 
 
 def test_a_task_without_rows_asks_no_broker_once_its_slot_has_committed(
-    exchange: Exchange, kafka: ScriptedKafka, task: dict[str, str], network: LiveNetwork,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    exchange: Exchange, kafka: ScriptedKafka, context: Any, task: dict[str, str]
+) -> None:
     exchange.micro_batch(3)
     facts, (first,) = exchange.tasks(1, 1)
     plan, asked = Plan(exchange.sink, facts, False, None), len(kafka.received)
     task["streaming.sql.batchId"] = "1"
     messages = []
     for slot_number in (1, 2):
-        partition_id = Mock(return_value=slot_number)
-        context = SimpleNamespace(partitionId=partition_id, stageId=int, attemptNumber=int, _localProperties=task)
-        monkeypatch.setattr(TaskContext, "get", lambda context=context: context)
+        context.partitionId = Mock(return_value=slot_number)
         messages.append(write_slot(plan))
     assert len(kafka.received) == asked
     assert [(each.record_count, each.prepared.rests, each.plan) for each in messages] == [(0, True, None)] * 2
@@ -243,18 +232,14 @@ def test_a_task_without_rows_asks_no_broker_once_its_slot_has_committed(
 
 
 def test_a_task_that_is_tried_again_takes_its_slot_over_though_it_has_no_rows(
-    exchange: Exchange, kafka: ScriptedKafka, task: dict[str, str], network: LiveNetwork,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    exchange: Exchange, context: Any, task: dict[str, str]
+) -> None:
     """Its first attempt found rows, and its executor was lost. It may live on."""
     exchange.micro_batch(2)
     facts, (first,) = exchange.tasks(1, 1)
     lost, plan = exchange.task(facts, 1, 1), Plan(exchange.sink, facts, False, None)
     task["streaming.sql.batchId"] = "1"
-    context = SimpleNamespace(
-        partitionId=lambda: 1, stageId=int, attemptNumber=Mock(return_value=1), _localProperties=task
-    )
-    monkeypatch.setattr(TaskContext, "get", lambda: context)
+    context.partitionId, context.attemptNumber = lambda: 1, lambda: 1
     again = write_slot(plan)
     assert (again.prepared.rests, again.prepared.ids.producer_epoch > lost.ids.producer_epoch) == (False, True)
     began = replace(again, spark_partition_id=0, record_count=1, prepared=first, plan=plan)
@@ -263,7 +248,7 @@ def test_a_task_that_is_tried_again_takes_its_slot_over_though_it_has_no_rows(
 
 
 def test_what_is_done_before_a_decision_makes_transactions_older(
-    exchange: Exchange, kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch
+    exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began, *others = receipts(exchange)
     assert began.plan is not None

@@ -4,7 +4,6 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -15,10 +14,10 @@ from pyspark import TaskContext
 import apis
 from exactly_once_runs import QUERY_ID, in_task, plan
 from exchange import Exchange
-from kafka_sink import errors, kept
+from kafka_sink import errors
 from kafka_sink.commit.stream_name import spelled_name
 from kafka_sink.kafka.admin import driver
-from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
+from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.producer.acknowledgements import PackedRuns
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.options.config import given_options
@@ -26,7 +25,7 @@ from kafka_sink.records.row_identity import BATCH, NAMES, QUERY, SLOT
 from kafka_sink.spark import rows
 from kafka_sink.spark.task_results import Pace, TaskCommitMessage
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
-from scripted_kafka import HANG_UP, LiveNetwork, ScriptedKafka, ScriptedNetwork, connect_clients
+from scripted_kafka import HANG_UP, ScriptedKafka
 
 COMMIT_TOPIC = "pykafka-commits"
 # The model takes all rows of a slot in one request, which a machine that is busy would send in two.
@@ -41,14 +40,7 @@ EVERY_WRITE = pytest.mark.parametrize(("kind", "options"), [
     for name, options in (("at-least-once", AT_LEAST_ONCE), ("exactly-once", EXACTLY_ONCE))
     for kind in (KafkaBatchWriter, KafkaStreamWriter)
 ])  # fmt: skip
-
-
-@pytest.fixture
-def exchange() -> Exchange:
-    """A sink named orders that has planned before, in a Kafka whose time is now."""
-    made = Exchange()
-    made.kafka.now_ms = wall_clock_ms()
-    return made
+pytestmark = pytest.mark.usefixtures("clients")
 
 
 @pytest.fixture
@@ -57,13 +49,6 @@ def kafka(exchange: Exchange, kafka: ScriptedKafka) -> ScriptedKafka:
     made.leaders = {("t", 0): 1, (COMMIT_TOPIC, 0): 1, (COMMIT_TOPIC, 1): 1}
     made.topic_id = kafka.topic_id
     return made
-
-
-@pytest.fixture(autouse=True)
-def clients(kafka: ScriptedKafka, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedNetwork]:
-    """Where plans, tasks and commits ask what a commit needs; rows go over `network`."""
-    yield connect_clients(ScriptedNetwork(kafka), monkeypatch)
-    kept.KEPT.close()
 
 
 def without(name: str) -> dict[str, str]:
@@ -378,14 +363,11 @@ def test_a_rate_that_outlasts_the_transaction_stops_its_task() -> None:
         written(plan(stream(maxBytesPerSecond="1", rateTasks="1")), 0, ["x" * 1_000, "y"])
 
 
-def test_a_guarantee_of_the_conf_alone_is_refused_by_tasks(
-    kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_guarantee_of_the_conf_alone_is_refused_by_tasks(kafka: ScriptedKafka) -> None:
     conf = {"spark.pykafka.deliveryGuarantee": "exactly-once", "spark.pykafka.transactionalIdPrefix": "orders"}
-    context = SimpleNamespace(partitionId=lambda: 0, stageId=int, attemptNumber=int, _localProperties=conf)
     planned = plan(batch(AT_LEAST_ONCE))
-    monkeypatch.setattr(TaskContext, "get", lambda: context)
-    with pytest.raises(errors.NotPlanned, match="deliveryGuarantee=exactly-once"):
+    with in_task(0, 0), pytest.raises(errors.NotPlanned, match="deliveryGuarantee=exactly-once"):
+        TaskContext.get()._localProperties.update(conf)  # type: ignore[union-attr]
         planned.write(batches(["a"]))
     assert kafka.asked(apis.ProduceRequest) == []
 

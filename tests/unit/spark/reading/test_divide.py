@@ -1,7 +1,10 @@
-"""Ranges of tasks: those of Spark's source, packed if asked for, and never an offset lost or doubled."""
+"""Ranges of tasks: those of Spark's source, packed if asked for, and never an offset lost or doubled; and advice for
+reads of many small tasks: when it is given, what it says, and once a query."""
 
 import itertools
+import logging
 import math
+import uuid
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,11 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafka_sink import kept
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.spark.reading.divide import divide, packed
+from kafka_sink.spark.reading.divide import Tasks, described, divide, enough_tasks, packed
 from kafka_sink.spark.reading.positions import Positions
 from kafka_sink.spark.reading.stream_plan import Delay, rate_limited
+from kafka_sink.spark.source import KafkaDataSource
+from scripted_kafka import ScriptedKafka
+from scripted_reads import ScriptedLog, asked, connect_reads, serve
 
 Spans = list[tuple[int, int, int]]
 
@@ -228,3 +235,57 @@ def test_a_delay_counts_the_records_of_all_partitions_and_of_new_ones() -> None:
     assert not delay.puts_off({}, {}, 0)
     assert delay.puts_off({A: 5}, {A: 9, B: 5}, 1)
     assert not delay.puts_off({A: 5}, {A: 9, B: 6}, 1)
+
+
+# --- many small tasks -------------------------------------------------------------------------------------------------
+
+
+def tasks(count: int, records: int) -> Tasks:
+    return [(FetchRange("t", None, number, 0, records, leader_epoch=0),) for number in range(count)]
+
+
+@pytest.mark.parametrize(("count", "records", "enough"), [
+    (200, 40, 8), (32, 1, 8), (31, 1, None), (4, 1, None),
+    # Two million records.
+    (200, 10_000, 40), (160, 10_000, 32), (200, 12_500, 50), (200, 12_501, None),
+])  # fmt: skip
+def test_tasks_are_advised_that_have_50_000_records_each_or_are_eight(
+    count: int, records: int, enough: int | None
+) -> None:
+    assert enough_tasks(tasks(count, records), asked({})) == enough
+    # Who says how many there are gets no advice.
+    for option in ("maxPartitions", "minPartitions", "maxRecordsPerPartition"):
+        assert enough_tasks(tasks(count, records), asked({option: "100"})) is None
+
+
+def test_sizes_in_words() -> None:
+    assert [described(each) for each in ([], tasks(1, 7), tasks(200, 40), tasks(3, 1_234))] == [
+        "no records to read now", "1 task of 7 records", "200 tasks of about 40 records",
+        "3 tasks of about 1,234 records",
+    ]  # fmt: skip
+
+
+def test_a_batch_and_a_stream_of_many_small_tasks_log_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka = ScriptedKafka()
+    serve(kafka, {("t", number): ScriptedLog(0, 40) for number in range(200)})
+    kafka.topic_ids["t"] = uuid.UUID(int=1)
+    connect_reads(kafka, monkeypatch)
+    monkeypatch.setattr(kept, "KEPT", kept.Kept())
+    line = (
+        "a read of t has 200 tasks of about 40 records. To start a task costs more than to read its records: "
+        "maxPartitions=8 would make 8 tasks."
+    )
+    options = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
+    source: Any = KafkaDataSource(options)
+    with caplog.at_level(logging.WARNING):
+        assert len(source.reader(source.schema()).partitions()) == 200
+        assert caplog.messages == [line]
+        caplog.clear()
+        stream = KafkaDataSource(options | {"startingOffsets": "earliest"}).streamReader(source.schema())
+        start = stream.initialOffset()
+        end = stream.latestOffset()
+        for _ in range(2):
+            assert len(stream.partitions(start, end)) == 200
+        assert caplog.messages == [line]

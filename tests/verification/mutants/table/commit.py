@@ -329,7 +329,7 @@ COMMIT: tuple[Mutant, ...] = (
            "test_a_first_micro_batch_is_not_written_again_under_the_name_of_another_spelling"),
     Mutant("a stale coordinator hides the first name of a query", "nothing doubles in exactly-once",
            "read_text($SINK, $NAME, barrier=$BARRIER)", "read_text($SINK, $NAME, barrier=None)",
-           "tests/unit/commit/test_first_name.py::test_a_stale_coordinator_does_not_hide_the_record"),
+           "tests/unit/commit/test_replay.py::test_a_stale_coordinator_does_not_hide_the_record"),
     Mutant("a location has a name for each of its spellings", "docs/guarantees.md: the name of a stream",
            'posixpath.normpath(re.sub("/+", "/", $PATH or "/"))', "$PATH",
            "tests/unit/commit/test_markers.py::test_all_plain_spellings_of_a_location_are_one_name"),
