@@ -151,7 +151,7 @@ class Core:
         for each in reversed(sent.request.partitions):
             offset = offset_of(TopicPartition(each.topic, each.partition))
             here = each.topic, each.topic_id, each.partition
-            results.append(apis.ProduceResult(*here, code, None, offset, -1, leader=leader))
+            results.append(apis.ProduceResult(*here, code, None, offset, leader=leader))
         self.answer(sent, apis.ProduceResponse(throttle_time_ms, tuple(results)))
 
     def _next_offset(self, partition: TopicPartition) -> int:

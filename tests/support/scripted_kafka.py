@@ -250,7 +250,7 @@ class ScriptedKafka:
             if request.transactional_id is not None and self.transactions is not None and not code:
                 answer = self._appended(self.transactions, request.transactional_id, part)
             topic = part.topic if self.by_name else None
-            results.append(apis.ProduceResult(topic, part.topic_id, part.partition, answer[0], None, answer[1], -1))
+            results.append(apis.ProduceResult(topic, part.topic_id, part.partition, answer[0], None, answer[1]))
         return tuple(results)
 
     def _appended(self, transactions: LogicalKafka, transactional_id: str, part: Any) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import apis
 from fuzz import answers
 from fuzz.answers import ORDERS
 from http_endpoints import body, token_endpoint
@@ -25,14 +26,6 @@ from kafka_sink.errors import KafkaSinkError
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.auth.oauth import TokenEndpoint
 from kafka_sink.kafka.config import ProducerConfig
-from kafka_sink.kafka.protocol.api import Request
-from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind, FindCoordinatorRequest, OffsetFetchRequest
-from kafka_sink.kafka.protocol.apis.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest
-from kafka_sink.kafka.protocol.apis.topics import CreateTopicsRequest, TopicConfigsRequest
-from kafka_sink.kafka.protocol.apis.transaction_state import DescribeTransactionsRequest, ListTransactionsRequest
-from kafka_sink.kafka.protocol.apis.transactions import InitProducerIdRequest
 from kafka_sink.kafka.write import Write
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import sink_config
@@ -42,7 +35,7 @@ from scripted_peers import peer, scripted
 FORGED = "ERROR all is lost"
 HOSTILE = f"\x1b[2J\r\n{FORGED}\u202e\u2028" + "x" * 20_000
 SOURCES = Path(__file__).parents[2] / "kafka_sink"
-Answers = list[tuple[Request, dict[str, Any]]]
+Answers = list[tuple[apis.Request, dict[str, Any]]]
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +62,7 @@ def config(port: int) -> ProducerConfig:
 def metadata(port: int, name: str | None = None, host: str = "127.0.0.1", **said: Any) -> Answers:
     topic = {"name": name, "topic_id": ORDERS, "partitions": [{"partition_index": 0, "leader_id": 7}], **said}
     brokers = [{"node_id": 7, "host": host, "port": port}]
-    return [(MetadataRequest((), False), {"brokers": brokers, "topics": [topic] if name else []})]
+    return [(apis.MetadataRequest((), False), {"brokers": brokers, "topics": [topic] if name else []})]
 
 
 @contextmanager
@@ -85,7 +78,7 @@ def missing(port: int) -> Answers:
     """A topic that is not there, and that the broker does not make."""
     topic = metadata(port, "t", partitions=[])
     topic[0][1]["topics"][0]["error_code"] = 3
-    refused = (CreateTopicsRequest("t", 1, 1), {"topics": [{"name": "t", "error_code": 44}]})
+    refused = (apis.CreateTopicsRequest("t", 1, 1), {"topics": [{"name": "t", "error_code": 44}]})
     return [*metadata(port), *topic, refused]
 
 
@@ -103,7 +96,7 @@ def site_check_of_a_topic(told: Callable[[], str]) -> str:
     """Settings that are no numbers, among the rest."""
     names = ("min.insync.replicas", "max.message.bytes", "message.timestamp.before.max.ms")
     settings = [{"name": name, "value": HOSTILE} for name in names]
-    told_of = (TopicConfigsRequest(("t",), ()), {"results": [{"resource_name": "t", "configs": settings}]})
+    told_of = (apis.TopicConfigsRequest(("t",), ()), {"results": [{"resource_name": "t", "configs": settings}]})
     with cluster(lambda port: [*metadata(port), *metadata(port, "t"), told_of]) as port:
         check.main(line(options(port, topic="t")))
     said = told()
@@ -120,7 +113,7 @@ def site_check_of_a_topic_that_is_not_made(told: Callable[[], str]) -> str:
 
 
 def site_check_without_a_password(told: Callable[[], str]) -> str:
-    said: Answers = [(SaslHandshakeRequest("PLAIN"), {}), (SaslAuthenticateRequest(b""), {"error_code": 58})]
+    said: Answers = [(apis.SaslHandshakeRequest("PLAIN"), {}), (apis.SaslAuthenticateRequest(b""), {"error_code": 58})]
     sasl = {
         "kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "u",
         "kafka.sasl.password": "p", "allowPlaintextCredentials": "true",
@@ -140,9 +133,9 @@ def of(error: KafkaSinkError) -> str:
 
 def site_refused_rows(told: Callable[[], str]) -> str:
     refused = {"name": "t", "topic_id": ORDERS, "partition_responses": [{"index": 0, "error_code": 44}]}
-    produced = ProduceRequest(-1, 1, (ProducePartition("t", 0, ORDERS, b""),)), {"responses": [refused]}
+    produced = apis.ProduceRequest(-1, 1, (apis.ProducePartition("t", 0, ORDERS, b""),)), {"responses": [refused]}
     with (
-        cluster(lambda port: [*metadata(port, "t"), (InitProducerIdRequest(1), {}), produced]) as port,
+        cluster(lambda port: [*metadata(port, "t"), (apis.InitProducerIdRequest(1), {}), produced]) as port,
         pytest.raises(KafkaSinkError, match="refused a batch of 1 records") as failure,
         lease_producer(config(port)) as producer,
     ):
@@ -172,15 +165,16 @@ def site_transactions_of_others(told: Callable[[], str]) -> str:
     state_of = {"transactional_id": f"{name}.0", "transaction_state": "Ongoing", "topics": its_topics}
 
     def answers_at(port: int) -> Answers:
-        def coordinator(kind: CoordinatorKind, key: str) -> tuple[Request, dict[str, Any]]:
+        def coordinator(kind: apis.CoordinatorKind, key: str) -> tuple[apis.Request, dict[str, Any]]:
             at = {"key": f"{name}.{key}", "node_id": 7, "host": "127.0.0.1", "port": port}
-            return FindCoordinatorRequest(kind, ("k",)), {"coordinators": [at]}
+            return apis.FindCoordinatorRequest(kind, ("k",)), {"coordinators": [at]}
 
         return [
-            *metadata(port), (ListTransactionsRequest(), {"transaction_states": [{"transactional_id": f"{name}.0"}]}),
-            coordinator(CoordinatorKind.TRANSACTION, "0"), coordinator(CoordinatorKind.GROUP, "decision"),
-            (DescribeTransactionsRequest(("k",)), {"transaction_states": [state_of]}),
-            (OffsetFetchRequest(("k",), "pykafka-commits", 0), {"groups": [group]}),
+            *metadata(port),
+            (apis.ListTransactionsRequest(), {"transaction_states": [{"transactional_id": f"{name}.0"}]}),
+            coordinator(apis.CoordinatorKind.TRANSACTION, "0"), coordinator(apis.CoordinatorKind.GROUP, "decision"),
+            (apis.DescribeTransactionsRequest(("k",)), {"transaction_states": [state_of]}),
+            (apis.OffsetFetchRequest(("k",), "pykafka-commits", 0), {"groups": [group]}),
         ]  # fmt: skip
 
     with cluster(answers_at) as port:

@@ -29,7 +29,6 @@ from kafka_sink.commit.markers import FORGOTTEN, Ids, Marker, Names, digest_of
 from kafka_sink.commit.replay import check_decision, check_replay
 from kafka_sink.commit.requests import ToCoordinator
 from kafka_sink.commit.stream_name import began_as
-from kafka_sink.kafka.protocol.apis.groups import GroupOffset, OffsetFetchResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 E = TypeVar("E", bound=errors.ExactlyOnceError)
@@ -240,9 +239,9 @@ def test_a_build_that_went_back_and_decided_nothing_takes_no_stream_from_its_pla
     assert not earlier.run(began_as(earlier.sink, None, otherwise="orders"))
     assert earlier.run(began_as(earlier.sink, None))
     # Who may not read the plain name has written nothing there.
-    denied = GroupOffset("orders.decision", ErrorCode.GROUP_AUTHORIZATION_FAILED, -1, "")
+    denied = apis.GroupOffset("orders.decision", ErrorCode.GROUP_AUTHORIZATION_FAILED, -1, "")
     earlier.answer = lambda request: (
-        OffsetFetchResponse(0, (denied,)) if getattr(request, "group_ids", ()) == (denied.group_id,) else None
+        apis.OffsetFetchResponse(0, (denied,)) if getattr(request, "group_ids", ()) == (denied.group_id,) else None
     )
     assert earlier.run(began_as(earlier.sink, None, otherwise="orders"))
     earlier.answer = lambda request: None

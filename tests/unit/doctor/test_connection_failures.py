@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import apis
 from kafka_sink.doctor import connection_failures as failures
 from kafka_sink.doctor import dialogue
 from kafka_sink.doctor.connection_failures import Attempt, Failure, address_text, advertised, dispensable, host_verdicts
@@ -23,9 +24,6 @@ from kafka_sink.kafka.config import ProducerConfig, SecurityConfig
 from kafka_sink.kafka.net.transport import Address, TlsFailure
 from kafka_sink.kafka.protocol import connection, requests
 from kafka_sink.kafka.protocol.api import Request
-from kafka_sink.kafka.protocol.apis.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
-from kafka_sink.kafka.protocol.apis.transactions import InitProducerIdRequest
 from kafka_sink.kafka.protocol.requests import Buffer
 from kafka_sink.kafka.protocol.sasl import NO_ANSWER_OF_KDC
 from kafka_sink.options.config import sink_config
@@ -168,7 +166,7 @@ def test_a_broker_that_answers() -> None:
         assert isinstance(opened, Dialogue)
         assert opened.cluster is not None
         assert [(each.node_id, each.host, each.port) for each in opened.cluster.brokers] == [(7, "kafka-7", 9092)]
-        assert isinstance(opened.ask(MetadataRequest((), False)), MetadataResponse)
+        assert isinstance(opened.ask(apis.MetadataRequest((), False)), apis.MetadataResponse)
         opened.close()
     assert attempt.addresses == ("127.0.0.1",)
     assert "Produce 13 of 7 to 13" in attempt.versions
@@ -212,7 +210,7 @@ def test_an_answer_that_is_none(drip: bytes) -> None:
         assert opened is not None
         started = time.monotonic()
         with pytest.raises(NoAnswer, match=f"no answer to InitProducerId{': within' if drip else ''}"):
-            opened.ask(InitProducerIdRequest(1))
+            opened.ask(apis.InitProducerIdRequest(1))
         opened.close()
         assert time.monotonic() - started < IN_TIME_S
 
@@ -240,8 +238,8 @@ def test_more_iterations_than_there_is_time_for(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(secrets, "token_urlsafe", lambda size: "nonce")
     challenge = b"r=noncemore,s=c2FsdA==,i=1000000"
     asks: list[tuple[Request, Any]] = [
-        (SaslHandshakeRequest("SCRAM-SHA-256"), {"mechanisms": ["SCRAM-SHA-256"]}),
-        (SaslAuthenticateRequest(b""), {"auth_bytes": challenge}),
+        (apis.SaslHandshakeRequest("SCRAM-SHA-256"), {"mechanisms": ["SCRAM-SHA-256"]}),
+        (apis.SaslAuthenticateRequest(b""), {"auth_bytes": challenge}),
     ]
     of_scram = {
         "kafka.bootstrap.servers": "b:1", "kafka.security.protocol": "SASL_PLAINTEXT",

@@ -10,6 +10,7 @@ from copy import copy
 
 import pytest
 
+import apis
 from kafka_sink.doctor import dialogue, engine
 from kafka_sink.doctor.engine import examine_hosts, first_failure
 from kafka_sink.doctor.examinations import examine, examine_read, look_at_hosts
@@ -32,9 +33,6 @@ from kafka_sink.errors import BrokersUnreachable, TopicNotFound
 from kafka_sink.kafka.net.resolver import resolve
 from kafka_sink.kafka.net.transport import Address
 from kafka_sink.kafka.protocol.api import Request
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.apis.topics import CreateTopicsRequest, TopicConfigsRequest
-from kafka_sink.kafka.protocol.apis.transactions import InitProducerIdRequest
 from kafka_sink.options.config import SinkConfig, given_options, sink_config
 from kafka_sink.options.reading import READING, ReadConfig, read_config
 from scripted_peers import Behaviour, advertises, peer, says_nothing, scripted
@@ -43,8 +41,8 @@ NOWHERE = "nowhere.invalid"
 PARTITION = {"error_code": 0, "partition_index": 0, "leader_id": 7, "replica_nodes": [7], "isr_nodes": [7]}
 THERE = {"error_code": 0, "name": "t", "partitions": [PARTITION], "topic_authorized_operations": 1 << 3 | 1 << 4}
 MISSING = {"error_code": 3, "name": "t", "partitions": []}
-PRODUCER_ID = InitProducerIdRequest(1)
-CREATE = CreateTopicsRequest("t", 1, 1)
+PRODUCER_ID = apis.InitProducerIdRequest(1)
+CREATE = apis.CreateTopicsRequest("t", 1, 1)
 UNREACHABLE = BrokersUnreachable(bootstrap_servers="b:9092", waited_ms=5, last_error="b:9092: Connection refused")
 WELL = Verdict("dns", "kafka-1:9092", ok("10.0.0.1"))
 WARNED = Verdict("replication", "topic t", warning("replication factor 1", "raise it"))
@@ -130,13 +128,13 @@ def test_a_cluster_that_answers_no_more(monkeypatch: pytest.MonkeyPatch) -> None
 
 def said(*topics: dict[str, object]) -> tuple[Request, dict[str, object]]:
     brokers = [{"node_id": 7, "host": NOWHERE, "port": 9092}]
-    return MetadataRequest(("t",), False), {"brokers": brokers, "topics": list(topics)}
+    return apis.MetadataRequest(("t",), False), {"brokers": brokers, "topics": list(topics)}
 
 
 def test_a_broker_that_has_to_fetch_producer_ids_is_asked_again() -> None:
     answers = [said(), said(THERE), *((PRODUCER_ID, {"error_code": code}) for code in (14, 0))]
     denied = {"error_code": 29, "resource_name": "t", "configs": []}
-    answers.append((TopicConfigsRequest(("t",), ()), {"results": [denied]}))
+    answers.append((apis.TopicConfigsRequest(("t",), ()), {"results": [denied]}))
     with peer(scripted(answers)) as port:
         found = findings(examine(config(port, topic="t")))
     assert found["producer id"].status is Status.OK
@@ -162,7 +160,7 @@ def test_a_topic_that_is_refused_is_not_waited_for() -> None:
 def test_a_busy_controller_is_asked_again() -> None:
     def behaviour(sock: socket.socket) -> None:
         brokers = [{"node_id": 7, "host": "127.0.0.1", "port": sock.getsockname()[1]}]
-        told = [(MetadataRequest(("t",), False), {"brokers": brokers, "topics": each}) for each in ([], [MISSING])]
+        told = [(apis.MetadataRequest(("t",), False), {"brokers": brokers, "topics": each}) for each in ([], [MISSING])]
         scripted([*told, made(41), made(0), said(THERE)])(sock)
 
     with peer(behaviour) as port:
@@ -206,7 +204,7 @@ def test_a_cluster_that_names_brokers_without_end_is_looked_at_for_a_while(monke
     monkeypatch.setattr(dialogue, "resolve", look_up)
     begun = time.monotonic()
     named = [{"node_id": number, "host": f"b-{number}", "port": 9092} for number in range(2_000)]
-    with peer(scripted([(MetadataRequest((), False), {"brokers": named, "topics": []})])) as port:
+    with peer(scripted([(apis.MetadataRequest((), False), {"brokers": named, "topics": []})])) as port:
         report = examine_hosts(config(port).producer)
     assert time.monotonic() - begun < 60
     last = report.verdicts[-1]

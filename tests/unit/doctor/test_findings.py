@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+import apis
 from kafka_sink.doctor import engine, findings, interpreter
 from kafka_sink.doctor.findings import MIN_ISR, STATE_TOPICS, UNCLEAN
 from kafka_sink.doctor.interpreter import Interpreter, interpreter_of, judged, this_interpreter
@@ -13,8 +14,6 @@ from kafka_sink.doctor.report import Finding, Status
 from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.protocol.api import NOT_REPORTED, AclOperation
 from kafka_sink.kafka.protocol.apis import all_apis
-from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataResponse, PartitionMetadata, TopicMetadata
-from kafka_sink.kafka.protocol.apis.topics import CreateTopicsResponse, TopicConfigs
 from kafka_sink.options.config import SinkConfig, sink_config
 from kafka_sink.records.kernel import Loss, fallback
 
@@ -45,15 +44,15 @@ AT_LEAST_ONCE, ONCE = config(**LETTERS), config(**LETTERS, deliveryGuarantee="ex
 SMALL = config(kafka_max_request_size="500000").producer
 
 
-def partition(number: int = 0, *, leader: int = 1, replicas: int = 3, in_sync: int = 3) -> PartitionMetadata:
-    return PartitionMetadata(0, number, leader, 0, tuple(range(replicas)), tuple(range(in_sync)))
+def partition(number: int = 0, *, leader: int = 1, replicas: int = 3, in_sync: int = 3) -> apis.PartitionMetadata:
+    return apis.PartitionMetadata(0, number, leader, 0, tuple(range(replicas)), tuple(range(in_sync)))
 
 
-def topic(*partitions: PartitionMetadata, code: int = NONE, allowed: int = NOT_REPORTED) -> TopicMetadata:
-    return TopicMetadata(code, "t", uuid.UUID(int=1), partitions, allowed)
+def topic(*partitions: apis.PartitionMetadata, code: int = NONE, allowed: int = NOT_REPORTED) -> apis.TopicMetadata:
+    return apis.TopicMetadata(code, "t", uuid.UUID(int=1), partitions, allowed)
 
 
-BROKERS = (Broker(2, "b", 1), Broker(1, "a", 1))
+BROKERS = (apis.Broker(2, "b", 1), apis.Broker(1, "a", 1))
 ONE, TWO, LEADERLESS = partition(), partition(1), [partition(number, leader=-1) for number in range(9)]
 
 
@@ -63,18 +62,18 @@ def in_sync(replicas: int, in_sync: int, minimum: str, acks: str) -> Finding:
 
 
 def created(code: int) -> Finding:
-    said = CreateTopicsResponse(0, code, "the broker's words" if code else None)
+    said = apis.CreateTopicsResponse(0, code, "the broker's words" if code else None)
     return findings.created(said, "t", NewTopic(replicas=9), SINK)
 
 
-def commit_topic(said: TopicMetadata, code: int | None = None) -> Finding:
+def commit_topic(said: apis.TopicMetadata, code: int | None = None) -> Finding:
     """`code`: of the attempt to create it."""
-    return findings.commit_topic(said, None if code is None else CreateTopicsResponse(0, code, None), SINK)
+    return findings.commit_topic(said, None if code is None else apis.CreateTopicsResponse(0, code, None), SINK)
 
 
 @pytest.mark.parametrize(("finding", "status", "found", "remedy"), [
-    (findings.cluster(MetadataResponse(0, "id", 1, BROKERS, ())), OK, "id; brokers 1, 2", ""),
-    (findings.cluster(MetadataResponse(0, None, 1, (), ())), FAILED, "no broker", "log"),
+    (findings.cluster(apis.MetadataResponse(0, "id", 1, BROKERS, ())), OK, "id; brokers 1, 2", ""),
+    (findings.cluster(apis.MetadataResponse(0, None, 1, (), ())), FAILED, "no broker", "log"),
     # A topic.
     (findings.topic(topic(ONE, TWO), SINK), OK, "2 partitions", ""),
     (findings.topic(topic(ONE, code=NO_LEADER), SINK), OK, "1 partition", ""),
@@ -110,15 +109,15 @@ def commit_topic(said: TopicMetadata, code: int | None = None) -> Finding:
     (findings.in_sync(topic(ONE, partition(1, in_sync=1)), {findings.MIN_ISR: "2"}, "all"), FAILED,
      "partition 1 (1 to 3 in sync)", "start"),
     # A topic's settings.
-    (findings.settings(TopicConfigs("t", 0, {"b": "1", "a": "2"}), SINK), OK, "known", ""),
-    (findings.settings(TopicConfigs("t", TOPIC_DENIED, {}), SINK), SKIPPED, "TOPIC_AUTHORIZATION_FAILED",
+    (findings.settings(apis.TopicConfigs("t", 0, {"b": "1", "a": "2"}), SINK), OK, "known", ""),
+    (findings.settings(apis.TopicConfigs("t", TOPIC_DENIED, {}), SINK), SKIPPED, "TOPIC_AUTHORIZATION_FAILED",
      "TOPIC t DESCRIBE_CONFIGS"),
-    (findings.settings(TopicConfigs("t", 0, {"diskless.enable": "true"}), ONCE), FAILED, "diskless.enable=true",
+    (findings.settings(apis.TopicConfigs("t", 0, {"diskless.enable": "true"}), ONCE), FAILED, "diskless.enable=true",
      "deliveryGuarantee=at-least-once"),
-    (findings.settings(TopicConfigs("t", 0, {"inkless.enable": "true"}), ONCE), FAILED, "inkless.enable=true",
+    (findings.settings(apis.TopicConfigs("t", 0, {"inkless.enable": "true"}), ONCE), FAILED, "inkless.enable=true",
      "not diskless"),
-    (findings.settings(TopicConfigs("t", 0, {"inkless.enable": "false"}), ONCE), OK, "known", ""),
-    (findings.settings(TopicConfigs("t", 0, {"diskless.enable": "true"}), AT_LEAST_ONCE), OK, "known", ""),
+    (findings.settings(apis.TopicConfigs("t", 0, {"inkless.enable": "false"}), ONCE), OK, "known", ""),
+    (findings.settings(apis.TopicConfigs("t", 0, {"diskless.enable": "true"}), AT_LEAST_ONCE), OK, "known", ""),
     (findings.unclean({findings.UNCLEAN: "false"}), OK, "=false", ""), (findings.unclean({}), OK, "unknown", ""),
     (findings.unclean({findings.UNCLEAN: "true"}), WARNING, "=true", "false"),
     (findings.message_size({findings.MAX_MESSAGE: str(2**20)}, CLIENT), OK, "1048576", ""),
@@ -196,8 +195,8 @@ def test_what_does_not_help_is_not_advised() -> None:
 
 def test_a_secret_among_the_settings_is_shown_by_neither_side() -> None:
     wanted = NewTopic(settings=(("retention.ms", "password=hunter2"),))
-    said = CreateTopicsResponse(0, BAD_CONFIG, "Invalid value password=hunter2 for configuration retention.ms")
-    for answer in (said, CreateTopicsResponse(0, 0, None)):
+    said = apis.CreateTopicsResponse(0, BAD_CONFIG, "Invalid value password=hunter2 for configuration retention.ms")
+    for answer in (said, apis.CreateTopicsResponse(0, 0, None)):
         finding = findings.created(answer, "t", wanted, SINK)
         assert "hunter2" not in finding.found and "retention.ms=password=***" in finding.found
     assert "hunter2" not in repr(wanted)
@@ -220,9 +219,9 @@ def test_how_long_brokers_remember_what_is_committed() -> None:
         assert words in finding.found + finding.remedy
 
 
-def state_topic(name: str, replicas: int = 3, code: int = 0) -> TopicMetadata:
-    partitions = (PartitionMetadata(0, 0, 1, 0, tuple(range(replicas)), (1,)),)
-    return TopicMetadata(code, name, uuid.UUID(int=1), () if code else partitions, -1)
+def state_topic(name: str, replicas: int = 3, code: int = 0) -> apis.TopicMetadata:
+    partitions = (apis.PartitionMetadata(0, 0, 1, 0, tuple(range(replicas)), (1,)),)
+    return apis.TopicMetadata(code, name, uuid.UUID(int=1), () if code else partitions, -1)
 
 
 def test_topics_of_state() -> None:
@@ -238,7 +237,7 @@ def test_topics_of_state() -> None:
     ):
         offsets, transactions = STATE_TOPICS
         topics = [state_topic(offsets), state_topic(transactions, replicas, code)]
-        configs = [TopicConfigs(offsets, 0, SAFE), TopicConfigs(transactions, config_code, values)]
+        configs = [apis.TopicConfigs(offsets, 0, SAFE), apis.TopicConfigs(transactions, config_code, values)]
         finding = findings.state_topics(topics, configs, CONFIG)
         assert (finding.status, found in finding.found) == (status, True), finding
         if status is SKIPPED:

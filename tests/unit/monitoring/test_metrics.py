@@ -19,15 +19,8 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+import apis
 from kafka_sink.errors import ConfigError
-from kafka_sink.kafka.protocol.apis.transaction_state import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    ListedTransaction,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-    TransactionDescription,
-)
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.monitoring import transactions
 from kafka_sink.monitoring.micro_batch import MOST_NAMED, OTHER, BadRows, MicroBatch, Read, ReadTotals, Totals, Written
@@ -245,27 +238,30 @@ def has_open(kafka: ScriptedKafka, *looks: Mapping[str, int] | int) -> None:
     is an error code, nothing is answered but that."""
     began_ms: dict[str, int] = {}
 
-    def listed(look: Mapping[str, int]) -> Callable[[ListTransactionsRequest], ListTransactionsResponse]:
-        def answer(request: ListTransactionsRequest) -> ListTransactionsResponse:
+    def listed(look: Mapping[str, int]) -> Callable[[apis.ListTransactionsRequest], apis.ListTransactionsResponse]:
+        def answer(request: apis.ListTransactionsRequest) -> apis.ListTransactionsResponse:
             began_ms.update(look)
-            return ListTransactionsResponse(0, 0, tuple(ListedTransaction(name, 7, "Ongoing") for name in look))
+            return apis.ListTransactionsResponse(
+                0, 0, tuple(apis.ListedTransaction(name, 7, "Ongoing") for name in look)
+            )
 
         return answer
 
-    def described(request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+    def described(request: apis.DescribeTransactionsRequest) -> apis.DescribeTransactionsResponse:
         names = request.transactional_ids
-        return DescribeTransactionsResponse(
-            0, tuple(TransactionDescription(name, 0, "Ongoing", 60_000, began_ms[name], 7, 0, ()) for name in names)
+        return apis.DescribeTransactionsResponse(
+            0,
+            tuple(apis.TransactionDescription(name, 0, "Ongoing", 60_000, began_ms[name], 7, 0, ()) for name in names),
         )
 
     answers = [look if isinstance(look, int) else listed(look) for look in looks]
-    kafka.script(ListTransactionsRequest, *answers[:-1])
-    kafka.always(ListTransactionsRequest, answers[-1])
-    kafka.always(DescribeTransactionsRequest, described)
+    kafka.script(apis.ListTransactionsRequest, *answers[:-1])
+    kafka.always(apis.ListTransactionsRequest, answers[-1])
+    kafka.always(apis.DescribeTransactionsRequest, described)
 
 
 def prefixes(kafka: ScriptedKafka) -> list[str]:
-    return [request.transactional_id_prefix for _, request in kafka.asked(ListTransactionsRequest)]
+    return [request.transactional_id_prefix for _, request in kafka.asked(apis.ListTransactionsRequest)]
 
 
 class Told:

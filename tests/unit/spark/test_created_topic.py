@@ -5,10 +5,9 @@ from itertools import count
 
 import pytest
 
+import apis
 from kafka_sink.errors import BrokersUnreachable, TopicNotCreated
 from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.apis.topics import CreateTopicsRequest, CreateTopicsResponse
 from kafka_sink.options.config import SinkConfig, sink_config
 from kafka_sink.spark.created_topic import LOOK_MS, ensure_topic, ensure_topic_by
 from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork, connect_clients
@@ -35,8 +34,8 @@ def config(**more: str) -> SinkConfig:
     return sink_config({"kafka.bootstrap.servers": "b1:9092", "topic": "t", "createTopics": "true", **more})
 
 
-def asked(kafka: ScriptedKafka) -> list[CreateTopicsRequest]:
-    return [request for _, request in kafka.asked(CreateTopicsRequest)]
+def asked(kafka: ScriptedKafka) -> list[apis.CreateTopicsRequest]:
+    return [request for _, request in kafka.asked(apis.CreateTopicsRequest)]
 
 
 def test_a_missing_topic_is_made_as_asked_and_once(kafka: ScriptedKafka, network: ScriptedNetwork) -> None:
@@ -65,17 +64,17 @@ def test_a_topic_that_exists_is_left_as_it_is_and_others_only_if_asked_for(kafka
 
 @pytest.mark.parametrize("codes", [[TIMED_OUT, EXISTS], [NOT_CONTROLLER, 0]])
 def test_a_busy_controller_is_asked_again(kafka: ScriptedKafka, codes: list[int]) -> None:
-    kafka.script(CreateTopicsRequest, *codes)
+    kafka.script(apis.CreateTopicsRequest, *codes)
     ensure_topic(config())
     assert len(asked(kafka)) == 2
     # Leaders of a new topic are waited for a while.
-    kafka.script(CreateTopicsRequest, CreateTopicsResponse(0, 0, None))
+    kafka.script(apis.CreateTopicsRequest, apis.CreateTopicsResponse(0, 0, None))
     kafka.at = [(kafka.now_ms + 1_000, lambda: kafka.leaders.update({("u", 0): -1}))]
     ensure_topic(config(topic="u"))
 
 
 def test_a_refusal_is_an_error_with_the_acl_and_is_not_waited_for(kafka: ScriptedKafka) -> None:
-    kafka.script(CreateTopicsRequest, DENIED, DENIED)
+    kafka.script(apis.CreateTopicsRequest, DENIED, DENIED)
     # It may have been allowed meanwhile.
     for _ in range(2):
         with pytest.raises(TopicNotCreated, match=r"the controller says why.*To fix it: .*TOPIC t CREATE") as refused:
@@ -88,7 +87,7 @@ def test_a_refusal_is_an_error_with_the_acl_and_is_not_waited_for(kafka: Scripte
 
 
 def test_brokers_that_are_not_reached_stop_a_plan_and_are_left_to_a_tasks_write(kafka: ScriptedKafka) -> None:
-    kafka.always(MetadataRequest, HANG_UP)
+    kafka.always(apis.MetadataRequest, HANG_UP)
     ensure_topic(config())
     assert kafka.now_ms <= LOOK_MS + 1_000
     assert asked(kafka) == []

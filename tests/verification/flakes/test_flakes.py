@@ -55,16 +55,12 @@ def test_each_run_has_a_seed_and_a_test_that_failed_is_named_with_it(
     assert (written.passed, written.figures["runs that failed"], written.figures["tests of a run"]) == (False, 1, 2)
 
 
-@pytest.mark.parametrize(
-    ("status", "seen", "expected"),
-    [
-        (0, FailedTests(passed=3), []),
-        (1, FailedTests(failed=["a.py::b"]), ["a.py::b"]),
-        (1, FailedTests(broken=["a.py::b"]), ["a.py::b (not collected, or its process crashed)"]),
-        (None, FailedTests(failed=["a.py::b"]), ["a.py::b", "the run did not end within 45 minutes"]),
-        (3, FailedTests(), ["pytest ended with 3"]),
-    ],
-)
+@pytest.mark.parametrize(("status", "seen", "expected"), [
+    (0, FailedTests(passed=3), []), (1, FailedTests(failed=["a.py::b"]), ["a.py::b"]),
+    (1, FailedTests(broken=["a.py::b"]), ["a.py::b (not collected, or its process crashed)"]),
+    (None, FailedTests(failed=["a.py::b"]), ["a.py::b", "the run did not end within 45 minutes"]),
+    (3, FailedTests(), ["pytest ended with 3"]),
+])  # fmt: skip
 def test_whatever_is_no_success_is_a_problem(status: int | None, seen: FailedTests, expected: list[str]) -> None:
     assert list(flakes.problems(status, seen)) == expected
 

@@ -75,18 +75,15 @@ METADATA = MetadataRequest(("orders",), allow_auto_topic_creation=False)
 CONFIGS = TopicConfigsRequest(("orders",), ("retention.ms",))
 
 
-@pytest.mark.parametrize(
-    ("request_", "version", "fields", "array", "most"),
-    [
-        (METADATA, 12, {"topics": [{"partitions": [{}] * 100_009}]}, "partitions", 100_008),
-        (MetadataRequest((), False), 12, {"topics": [{"partitions": [{}] * 9}]}, "partitions", 8),
-        (MetadataRequest(None, False), 12, {"brokers": [{}] * 10_009}, "brokers", 10_008),
-        (CONFIGS, 4, {"results": [{"configs": [{}] * 10}]}, "configs", 9),
-        (CONFIGS, 4, {"results": [{"configs": [{"synonyms": [{}] * 10}]}]}, "synonyms", 9),
-        (DescribeTransactionsRequest(("s.0",)), 0,
-         {"transaction_states": [{"topics": [{"partitions": [0] * 350_009}]}]}, "partitions", 350_008),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("request_", "version", "fields", "array", "most"), [
+    (METADATA, 12, {"topics": [{"partitions": [{}] * 100_009}]}, "partitions", 100_008),
+    (MetadataRequest((), False), 12, {"topics": [{"partitions": [{}] * 9}]}, "partitions", 8),
+    (MetadataRequest(None, False), 12, {"brokers": [{}] * 10_009}, "brokers", 10_008),
+    (CONFIGS, 4, {"results": [{"configs": [{}] * 10}]}, "configs", 9),
+    (CONFIGS, 4, {"results": [{"configs": [{"synonyms": [{}] * 10}]}]}, "synonyms", 9),
+    (DescribeTransactionsRequest(("s.0",)), 0,
+     {"transaction_states": [{"topics": [{"partitions": [0] * 350_009}]}]}, "partitions", 350_008),
+])  # fmt: skip
 def test_parts_of_what_was_asked_are_as_many_as_there_can_be(
     request_: Request, version: int, fields: Said, array: str, most: int
 ) -> None:
@@ -119,9 +116,9 @@ def test_reading_an_answer_ends_at_its_deadline() -> None:
 
 
 class TestFrames:
-    @pytest.mark.parametrize(
-        ("request_", "largest"), [(FETCH, MAX_BATCH_BYTES + FETCH.max_bytes), (LIST_OFFSETS, MAX_FRAME_BYTES)]
-    )
+    @pytest.mark.parametrize(("request_", "largest"), [
+        (FETCH, MAX_BATCH_BYTES + FETCH.max_bytes), (LIST_OFFSETS, MAX_FRAME_BYTES),
+    ])  # fmt: skip
     def test_are_limited_by_the_request_that_waits(self, request_: Request, largest: int) -> None:
         for size, is_refused in ((largest, False), (largest + 1, True)):
             connection = opened()
@@ -164,7 +161,7 @@ def opened() -> Connection:
 # They are no offsets, epochs, partitions or ids: waits and times are bounded where they are used, and operations are
 # bits.
 OTHERS = {"throttle_time_ms", "error_code", "authorized_operations", "ranges", "finalized_features", "timeout_ms",
-          "start_time_ms", "log_append_time_ms", "timestamp_ms", "session_lifetime_ms"}  # fmt: skip
+          "start_time_ms", "timestamp_ms", "session_lifetime_ms"}  # fmt: skip
 
 
 def numbers(value: Any) -> Iterator[tuple[str, int]]:

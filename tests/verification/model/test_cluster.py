@@ -23,15 +23,11 @@ BATCH = record_batch(b"a", b"b")
 FAILOVER_MS = 2_000
 
 
-@pytest.mark.parametrize(
-    ("release", "kept"),
-    [
-        ("2.1.1", {"at-least-once", "idempotence"}),
-        ("2.8.2", {"at-least-once", "idempotence"}),
-        ("3.0.2", {"at-least-once", "idempotence", "exactly-once"}),
-        ("4.3.1", {"at-least-once", "idempotence", "exactly-once"}),
-    ],
-)
+@pytest.mark.parametrize(("release", "kept"), [
+    ("2.1.1", {"at-least-once", "idempotence"}), ("2.8.2", {"at-least-once", "idempotence"}),
+    ("3.0.2", {"at-least-once", "idempotence", "exactly-once"}),
+    ("4.3.1", {"at-least-once", "idempotence", "exactly-once"}),
+])  # fmt: skip
 def test_what_a_release_offers_is_enough_for_these_guarantees(release: str, kept: set[str]) -> None:
     ranges = RELEASES[release].api_versions
     guarantees = (AT_LEAST_ONCE, IDEMPOTENCE, EXACTLY_ONCE)

@@ -133,10 +133,9 @@ def test_what_fails_is_told_with_its_schedule() -> None:
     assert raised.value.__notes__ == [repr(schedule)]
 
 
-@pytest.mark.parametrize(
-    ("rows", "fault"),
-    [((), "is logged"), (("0/0//0/2",), "is logged"), (("9/0//0/2",), "of no run"), (("0/1//0/2",), "is logged")],
-)
+@pytest.mark.parametrize(("rows", "fault"), [
+    ((), "is logged"), (("0/0//0/2",), "is logged"), (("9/0//0/2",), "of no run"), (("0/1//0/2",), "is logged"),
+])  # fmt: skip
 def test_rows_lost_doubled_and_extra_are_found(rows: tuple[str, ...], fault: str) -> None:
     world = World(Schedule(version=2))
     world.run()

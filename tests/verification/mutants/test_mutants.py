@@ -30,34 +30,28 @@ def test_every_test_that_must_fail_is_one_of_the_gate(killer: str) -> None:
     assert gate.stays(ROOT / path, names[-1])
 
 
-@pytest.mark.parametrize(
-    ("status", "output", "outcome", "by"),
-    [
-        (0, "3 passed", Outcome.SURVIVED, "no test failed"),
-        (1, "F\nFAILED tests/test_a.py::test_b[1] - assert 1 == 2\n", Outcome.KILLED, "tests/test_a.py::test_b[1]"),
-        (1, "F\nFAILED tests/test_a.py::test_b\n", Outcome.KILLED, "tests/test_a.py::test_b"),
-        (1, "FAILED tests/test_a.py::test_b[two words] - NameError: no name 'x'\n", Outcome.BROKEN, "NameError"),
-        (1, "ERROR tests/test_a.py::test_b - OSError\n", Outcome.BROKEN, "ended with 1"),
-        (2, "ERROR tests/test_a.py - ImportError: no name\n", Outcome.BROKEN, "ended with 2"),
-        (4, "ERROR: not found: tests/test_a.py::test_b\n", Outcome.BROKEN, "not found"),
-        (None, "", Outcome.KILLED, "no end"),
-    ],
-)
+@pytest.mark.parametrize(("status", "output", "outcome", "by"), [
+    (0, "3 passed", Outcome.SURVIVED, "no test failed"),
+    (1, "F\nFAILED tests/test_a.py::test_b[1] - assert 1 == 2\n", Outcome.KILLED, "tests/test_a.py::test_b[1]"),
+    (1, "F\nFAILED tests/test_a.py::test_b\n", Outcome.KILLED, "tests/test_a.py::test_b"),
+    (1, "FAILED tests/test_a.py::test_b[two words] - NameError: no name 'x'\n", Outcome.BROKEN, "NameError"),
+    (1, "ERROR tests/test_a.py::test_b - OSError\n", Outcome.BROKEN, "ended with 1"),
+    (2, "ERROR tests/test_a.py - ImportError: no name\n", Outcome.BROKEN, "ended with 2"),
+    (4, "ERROR: not found: tests/test_a.py::test_b\n", Outcome.BROKEN, "not found"),
+    (None, "", Outcome.KILLED, "no end"),
+])  # fmt: skip
 def test_only_a_test_that_fails_kills(status: int | None, output: str, outcome: Outcome, by: str) -> None:
     judged = _judge_tests(status, output)
     assert judged[0] is outcome
     assert by in judged[1]
 
 
-@pytest.mark.parametrize(
-    ("printed", "status", "outcome", "by"),
-    [
-        ("0 of 5 seeds failed", 0, Outcome.SURVIVED, "not within 5 seeds"),
-        ("seed 3 FAILED\n    nothing_twice: a row\nseed 3: 1 broker\nseed 4 FAILED", 1, Outcome.KILLED, "seed 3"),
-        ("seed 3 FAILED\n    a defect:\n    NameError: name\nseed 3: 1 broker", 1, Outcome.BROKEN, "NameError"),
-        ("Traceback", 1, Outcome.BROKEN, "ended with 1"),
-    ],
-)
+@pytest.mark.parametrize(("printed", "status", "outcome", "by"), [
+    ("0 of 5 seeds failed", 0, Outcome.SURVIVED, "not within 5 seeds"),
+    ("seed 3 FAILED\n    nothing_twice: a row\nseed 3: 1 broker\nseed 4 FAILED", 1, Outcome.KILLED, "seed 3"),
+    ("seed 3 FAILED\n    a defect:\n    NameError: name\nseed 3: 1 broker", 1, Outcome.BROKEN, "NameError"),
+    ("Traceback", 1, Outcome.BROKEN, "ended with 1"),
+])  # fmt: skip
 def test_only_a_seed_that_fails_kills(tmp_path: Path, printed: str, status: int, outcome: Outcome, by: str) -> None:
     (tmp_path / "simulation.py").write_text(f"import sys\nprint({printed!r})\nsys.exit({status})\n")
     judged = _simulate(tmp_path, 5, {})
@@ -72,15 +66,10 @@ def test_what_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.Monkey
     assert _execute(tmp_path, [sys.executable, "-m", "simulation"]) == (None, "")
 
 
-@pytest.mark.parametrize(
-    ("control", "verdict", "status"),
-    [
-        (Outcome.SURVIVED, Outcome.KILLED, 0),
-        (Outcome.SURVIVED, Outcome.SURVIVED, 1),
-        (Outcome.SURVIVED, Outcome.BROKEN, 1),
-        (Outcome.KILLED, Outcome.KILLED, 1),
-    ],
-)
+@pytest.mark.parametrize(("control", "verdict", "status"), [
+    (Outcome.SURVIVED, Outcome.KILLED, 0), (Outcome.SURVIVED, Outcome.SURVIVED, 1),
+    (Outcome.SURVIVED, Outcome.BROKEN, 1), (Outcome.KILLED, Outcome.KILLED, 1),
+])  # fmt: skip
 def test_all_must_die_and_the_control_must_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, control: Outcome,
     verdict: Outcome, status: int,
@@ -102,14 +91,10 @@ def test_all_must_die_and_the_control_must_not(
         assert ("Not found: an example" in written.explained) == (status != 0)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "status", "printed"),
-    [
-        ("return 1", 0, "2 mutants have one place each"),
-        ("return 3", 1, "another example: its pattern is found 0 times"),
-        ("return $X", 1, "another example: its pattern is found 2 times, package/example.py:2, package/example.py:6"),
-    ],
-)
+@pytest.mark.parametrize(("pattern", "status", "printed"), [
+    ("return 1", 0, "2 mutants have one place each"), ("return 3", 1, "another example: its pattern is found 0 times"),
+    ("return $X", 1, "another example: its pattern is found 2 times, package/example.py:2, package/example.py:6"),
+])  # fmt: skip
 def test_nothing_is_tried_until_each_mutant_has_one_place(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pattern: str, status: int, printed: str
 ) -> None:
@@ -155,14 +140,11 @@ def test_what_is_around_it_tells_places_apart(within: str) -> None:
     assert mutated((QUEUE, OTHER), mutant).text == QUEUE.text.replace("self._batches.append(batch)", "pass")
 
 
-@pytest.mark.parametrize(
-    ("pattern", "replacement", "reason"),
-    [
-        (MUTANT.pattern, "self.$BATCHES and", "no Python"),
-        (MUTANT.pattern, "self.$NOBODY", r"nothing is captured for \$NOBODY"),
-        ("return 1\nreturn 2", "return 3", "no pattern"),
-    ],
-)
+@pytest.mark.parametrize(("pattern", "replacement", "reason"), [
+    (MUTANT.pattern, "self.$BATCHES and", "no Python"),
+    (MUTANT.pattern, "self.$NOBODY", r"nothing is captured for \$NOBODY"),
+    ("return 1\nreturn 2", "return 3", "no pattern"),
+])  # fmt: skip
 def test_what_cannot_be_put_in_is_broken(pattern: str, replacement: str, reason: str) -> None:
     with pytest.raises(MutantBroken, match=reason):
         mutated((QUEUE,), replace(MUTANT, pattern=pattern, replacement=replacement))

@@ -23,53 +23,42 @@ def changed(source: str) -> list[tuple[str, str]]:
     return [(mutation.operator, mutation.after) for mutation in mutations("m.py", source)]
 
 
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("x = a < b", [("comparison", "x = a <= b"), ("comparison", "x = a >= b")]),
-        ("x = (a) is  not (b)", [("comparison", "x = (a) is (b)")]),
-        ("x = a not in b", [("comparison", "x = a in b")]),
-        ("x = a == b != c", [("comparison", "x = a != b != c"), ("comparison", "x = a == b == c")]),
-        (
-            "x = (a or b) and c",
-            [
-                ("logic", "x = (False or b) and c"), ("logic", "x = (True) and c"), ("logic", "x = (a and b) and c"),
-                ("logic", "x = (a or False) and c"), ("logic", "x = (a or b) or c"), ("logic", "x = (a or b) and True"),
-            ],
-        ),
-        ("x = not (a)", [("logic", "x = (a)")]),
-        ("x = True", [("logic", "x = False")]),
-        ("x = a if b else c", [("condition", "x = a if False else c"), ("condition", "x = a if True else c")]),
-        ("while a:\n    f(1)", [("condition", "while False:"), ("deletion", "pass"), ("number", "f(0)"),
-                                ("number", "f(2)")]),
-        ("x = [a for a in b if a]", [("condition", "x = [a for a in b if False]"),
-                                     ("condition", "x = [a for a in b if True]")]),
-        ("x = a // b", [("arithmetic", "x = a * b")]),
-        ("x = -a ** b", [("arithmetic", "x = a ** b"), ("arithmetic", "x = -a * b")]),
-        ("x = -1", [("number", "x = -0"), ("number", "x = -2")]),
-        ("x.y += z", [("deletion", "pass"), ("arithmetic", "x.y -= z")]),
-        ("x.y = z", [("deletion", "pass")]),
-        ("x: int = z", []),
-        ("T = {1: a, 2: b}", [("entry", "T = {2: b}"), ("entry", "T = {1: a}")]),
-        ("def f():\n    return x", [("result", "return None")]),
-        ("def f():\n    raise E(\n        'no'\n    )", [("deletion", "pass")]),
-        ('"""Ünlike."""\nx = "ü", a <b', [("comparison", 'x = "ü", a <=b'), ("comparison", 'x = "ü", a >=b')]),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)  # fmt: skip
+@pytest.mark.parametrize(("source", "expected"), [
+    ("x = a < b", [("comparison", "x = a <= b"), ("comparison", "x = a >= b")]),
+    ("x = (a) is  not (b)", [("comparison", "x = (a) is (b)")]), ("x = a not in b", [("comparison", "x = a in b")]),
+    ("x = a == b != c", [("comparison", "x = a != b != c"), ("comparison", "x = a == b == c")]),
+    (
+        "x = (a or b) and c",
+        [
+            ("logic", "x = (False or b) and c"), ("logic", "x = (True) and c"), ("logic", "x = (a and b) and c"),
+            ("logic", "x = (a or False) and c"), ("logic", "x = (a or b) or c"), ("logic", "x = (a or b) and True"),
+        ],
+    ),
+    ("x = not (a)", [("logic", "x = (a)")]), ("x = True", [("logic", "x = False")]),
+    ("x = a if b else c", [("condition", "x = a if False else c"), ("condition", "x = a if True else c")]),
+    ("while a:\n    f(1)", [("condition", "while False:"), ("deletion", "pass"), ("number", "f(0)"),
+                            ("number", "f(2)")]),
+    ("x = [a for a in b if a]", [("condition", "x = [a for a in b if False]"),
+                                 ("condition", "x = [a for a in b if True]")]),
+    ("x = a // b", [("arithmetic", "x = a * b")]),
+    ("x = -a ** b", [("arithmetic", "x = a ** b"), ("arithmetic", "x = -a * b")]),
+    ("x = -1", [("number", "x = -0"), ("number", "x = -2")]),
+    ("x.y += z", [("deletion", "pass"), ("arithmetic", "x.y -= z")]), ("x.y = z", [("deletion", "pass")]),
+    ("x: int = z", []), ("T = {1: a, 2: b}", [("entry", "T = {2: b}"), ("entry", "T = {1: a}")]),
+    ("def f():\n    return x", [("result", "return None")]),
+    ("def f():\n    raise E(\n        'no'\n    )", [("deletion", "pass")]),
+    ('"""Ünlike."""\nx = "ü", a <b', [("comparison", 'x = "ü", a <=b'), ("comparison", 'x = "ü", a >=b')]),
+], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
 def test_what_the_rules_make(source: str, expected: list[tuple[str, str]]) -> None:
     found = [each for each in changed(source) if each[0] != "entry" or source.startswith("T")]
     assert [each for each in found if not source.startswith("T") or each[0] != "number"] == expected
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        '"""A text, 1 < 2."""', "import a", "@dataclass(frozen=True)\nclass A:\n    b: Annotated[int, 1]",
-        "def f(a: Literal[1]) -> Literal[2]: ...", "if TYPE_CHECKING:\n    import a", "assert a < 1, 'b'",
-        "x = f'{a + 1}'", "x = a", "while True:\n    x = a", "def f():\n    return",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("source", [
+    '"""A text, 1 < 2."""', "import a", "@dataclass(frozen=True)\nclass A:\n    b: Annotated[int, 1]",
+    "def f(a: Literal[1]) -> Literal[2]: ...", "if TYPE_CHECKING:\n    import a", "assert a < 1, 'b'", "x = f'{a + 1}'",
+    "x = a", "while True:\n    x = a", "def f():\n    return",
+])  # fmt: skip
 def test_of_what_no_run_can_tell_nothing_is_made(source: str) -> None:
     assert [each for each in changed(source) if each != ("logic", "while False:")] == []
 
@@ -137,18 +126,14 @@ def test_a_module_whose_tests_fail_anyway_is_not_tried(tree: Path) -> None:
         try_none(tree, EXAMPLE)
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "explained", "status", "said"),
-    [
-        ([Outcome.KILLED] * 2, None, 0, "2 of 2 killed"),
-        ([Outcome.KILLED, Outcome.TIMED_OUT], None, 0, "2 of 2 killed"),
-        ([Outcome.KILLED] * 9 + [Outcome.SURVIVED], None, 1, "Survived"),
-        ([Outcome.KILLED] * 9 + [Outcome.SURVIVED], "return 9", 0, "9 of 10 killed"),
-        ([Outcome.KILLED] * 8 + [Outcome.SURVIVED], "return 8", 1, "Fewer than 90% are killed"),
-        ([Outcome.KILLED] * 2, "return 1", 1, "Explained, and killed by a test"),
-        ([Outcome.KILLED] * 2, "return 10", 1, "Explained, and no mutation any more"),
-    ],
-)
+@pytest.mark.parametrize(("outcomes", "explained", "status", "said"), [
+    ([Outcome.KILLED] * 2, None, 0, "2 of 2 killed"), ([Outcome.KILLED, Outcome.TIMED_OUT], None, 0, "2 of 2 killed"),
+    ([Outcome.KILLED] * 9 + [Outcome.SURVIVED], None, 1, "Survived"),
+    ([Outcome.KILLED] * 9 + [Outcome.SURVIVED], "return 9", 0, "9 of 10 killed"),
+    ([Outcome.KILLED] * 8 + [Outcome.SURVIVED], "return 8", 1, "Fewer than 90% are killed"),
+    ([Outcome.KILLED] * 2, "return 1", 1, "Explained, and killed by a test"),
+    ([Outcome.KILLED] * 2, "return 10", 1, "Explained, and no mutation any more"),
+])  # fmt: skip
 def test_who_lives_must_be_explained_and_most_must_die(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, outcomes: Sequence[Outcome],
     explained: str | None, status: int, said: str,

@@ -354,20 +354,16 @@ def test_every_oracle_is_seen_to_fail() -> None:
     assert {oracle.__name__ for oracle in ORACLES} == {oracle for _, oracle, _ in DOCTORED}
 
 
-@pytest.mark.parametrize(
-    ("what", "doctors"),
-    [
-        ("all went well", ()),
-        ("a failed write leaves its first rows", (failed(), log_with(0, 1))),
-        ("a write ends with what a broker was made to answer",
-         (A_SEQUENCE_THAT_NO_LEADER_EXPECTS,
-          outcome_with(refusals=frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER})))),
-        ("a flush takes as much longer as brokers throttle", (write_with(ended_ms=10_000, throttled_ms=9_000),)),
-        ("without sequences rows come twice and behind later ones",
-         (write_with(idempotent=False, max_in_flight=1),
-          outcome_with(logs={KEY: [*good().logs[KEY], record(1, offset=4)]}))),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("what", "doctors"), [
+    ("all went well", ()), ("a failed write leaves its first rows", (failed(), log_with(0, 1))),
+    ("a write ends with what a broker was made to answer",
+     (A_SEQUENCE_THAT_NO_LEADER_EXPECTS,
+      outcome_with(refusals=frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER})))),
+    ("a flush takes as much longer as brokers throttle", (write_with(ended_ms=10_000, throttled_ms=9_000),)),
+    ("without sequences rows come twice and behind later ones",
+     (write_with(idempotent=False, max_in_flight=1),
+      outcome_with(logs={KEY: [*good().logs[KEY], record(1, offset=4)]}))),
+])  # fmt: skip
 def test_no_oracle_minds(what: str, doctors: tuple[Doctor, ...]) -> None:
     assert judge(doctored(*doctors)) == []
 

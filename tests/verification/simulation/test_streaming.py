@@ -77,13 +77,10 @@ read_topic_ids_not_compared = instead(fetch_policy, "ids_differ", lambda first, 
 offsets_not_doubted = instead(Gaps, "has_doubt", lambda *args, **facts: False)
 
 
-@pytest.mark.parametrize(
-    ("mistake", "seed"),
-    [
-        (no_aborted_transactions, 0), (read_losses_untold, 17), (epochs_unchecked, 30),
-        (read_topic_ids_not_compared, 15), (gaps_by_empty_answers, 2), (offsets_not_doubted, 27),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("mistake", "seed"), [
+    (no_aborted_transactions, 0), (read_losses_untold, 17), (epochs_unchecked, 30), (read_topic_ids_not_compared, 15),
+    (gaps_by_empty_answers, 2), (offsets_not_doubted, 27),
+])  # fmt: skip
 def test_a_reader_with_a_mistake_is_found(mistake: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     mistake(monkeypatch)
     assert run_reads(seed).problem is not None
@@ -195,22 +192,17 @@ FromLastOffsets = harsh(share_of_moving=1)
 OfCommitted = harsh({"kafka.isolation.level": "read_committed"})
 
 
-@pytest.mark.parametrize(
-    ("mistake", "kind", "first_seed"),
-    [
-        # One seed in 60 finds the first, and one in 80 the last of these.
-        pytest.param(leaders_not_compared, Harsh, 230, marks=pytest.mark.long),
-        (what_a_list_leaves_out_is_deleted, WithoutAcl, 12),
-        (topic_ids_not_compared, Harsh, 3),
-        (steps_not_taken, Harsh, 3),
-        (losses_untold, Harsh, 0),
-        pytest.param(tasks_read_what_replaced_their_records, Harsh, 70, marks=pytest.mark.long),
-        pytest.param(the_beginning_is_not_recorded, FromLatest, 0, marks=pytest.mark.long),
-        pytest.param(the_beginning_is_not_recorded, FromLastOffsets, 0, marks=pytest.mark.long),
-        pytest.param(the_beginning_is_not_recorded, GroupStreamingWorld, 10, marks=pytest.mark.long),
-        pytest.param(what_is_behind_the_last_stable_offset_is_lost, OfCommitted, 0, marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize(("mistake", "kind", "first_seed"), [
+    # One seed in 60 finds the first, and one in 80 the last of these.
+    pytest.param(leaders_not_compared, Harsh, 230, marks=pytest.mark.long),
+    (what_a_list_leaves_out_is_deleted, WithoutAcl, 12), (topic_ids_not_compared, Harsh, 3),
+    (steps_not_taken, Harsh, 3), (losses_untold, Harsh, 0),
+    pytest.param(tasks_read_what_replaced_their_records, Harsh, 70, marks=pytest.mark.long),
+    pytest.param(the_beginning_is_not_recorded, FromLatest, 0, marks=pytest.mark.long),
+    pytest.param(the_beginning_is_not_recorded, FromLastOffsets, 0, marks=pytest.mark.long),
+    pytest.param(the_beginning_is_not_recorded, GroupStreamingWorld, 10, marks=pytest.mark.long),
+    pytest.param(what_is_behind_the_last_stable_offset_is_lost, OfCommitted, 0, marks=pytest.mark.long),
+])  # fmt: skip
 def test_a_stream_with_a_mistake_is_found(
     mistake: Any, kind: type[StreamingWorld], first_seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,7 +97,6 @@ class ProduceRequest(Request):
                     error_code=partition["error_code"],
                     error_message=partition.get("error_message"),
                     base_offset=partition["base_offset"],
-                    log_append_time_ms=partition["log_append_time"],
                     refused=tuple(
                         RefusedRecord(error["batch_index"], error["batch_index_error_message"] or "")
                         for error in partition.get("record_errors", ())
@@ -147,9 +146,8 @@ class RefusedRecord:
 class ProduceResult:
     """The result for one partition. From version 13 on the topic's id is set, before that its name; the other is None.
 
-    `log_append_time_ms` is -1 if records keep the producer's time. `refused`: the records that caused the error, if it
-    was caused by some records of the batch. Before version 8 leaders name neither these nor an error message.
-    `leader`: as a broker names it that does not lead the partition.
+    `refused`: the records that caused the error, if some of the batch did. Before version 8 leaders name neither these
+    nor an error message. `leader`: as a broker names it that does not lead the partition.
     """
 
     topic: str | None
@@ -158,7 +156,6 @@ class ProduceResult:
     error_code: int
     error_message: str | None
     base_offset: int
-    log_append_time_ms: int
     refused: tuple[RefusedRecord, ...] = ()
     leader: NamedLeader | None = None
 

@@ -133,7 +133,7 @@ def test_a_leader_that_answers_by_name_cannot_tell_topics_apart(by_name: bool) -
     c, (request,) = sending()
     assert not c.sender.produces_by_name
     named = (TOPIC, None) if by_name else (None, TOPIC_ID)
-    c.answer(request, apis.ProduceResponse(0, (apis.ProduceResult(*named, 0, 0, None, 40, -1),)))
+    c.answer(request, apis.ProduceResponse(0, (apis.ProduceResult(*named, 0, 0, None, 40),)))
     assert (c.receipts[0].first_offset, c.sender.produces_by_name) == (40, by_name)
 
 
@@ -353,7 +353,7 @@ def test_a_final_error_fails_the_write_and_everything_behind_it(code: int, error
 @pytest.mark.parametrize("said", ["Compacted topic cannot accept message without key", None])
 def test_a_refusal_is_told_in_the_leaders_words_where_it_has_any(said: str | None) -> None:
     c, (request,) = sending()
-    c.answer(request, apis.ProduceResponse(0, (apis.ProduceResult("t", TOPIC_ID, 0, 87, said, -1, -1),)))
+    c.answer(request, apis.ProduceResponse(0, (apis.ProduceResult("t", TOPIC_ID, 0, 87, said, -1),)))
     told = "INVALID_RECORD (error 87)." if said is None else f"INVALID_RECORD (error 87: {said})."
     assert told in str(c.acknowledgements.failure)
 
@@ -364,7 +364,7 @@ def test_a_refusal_of_some_records_names_the_first_of_them(compression: str) -> 
     (request,) = c.send(routed([b"v" * 100] * 4, [0] * 4, timestamps=[7_000, 8_000, 6_500, 9_000]))
     refused = (-1, "?"), (4, "?"), (2, "too\nold"), (3, "too old")
     records = tuple(apis.RefusedRecord(*each) for each in refused)
-    result = apis.ProduceResult("t", TOPIC_ID, 0, 32, "One or\x1b more", -1, -1, records)
+    result = apis.ProduceResult("t", TOPIC_ID, 0, 32, "One or\x1b more", -1, records)
     c.answer(request, apis.ProduceResponse(0, (result,)))
     failure = c.failed(errors.ProduceRejected)
     assert (failure.refused, failure.place, failure.timestamp_ms, failure.reason) == (4, 2, 6_500, r"too\nold")
@@ -418,7 +418,7 @@ def three_in_flight(*, leaves_out: bool = True) -> tuple[Core, list[Sent]]:
 
 def refuse(c: Core, request: Sent, *places: int, code: int = 32) -> None:
     refused = tuple(apis.RefusedRecord(place, "too old") for place in places)
-    c.answer(request, apis.ProduceResponse(0, (apis.ProduceResult("t", TOPIC_ID, 0, code, None, -1, -1, refused),)))
+    c.answer(request, apis.ProduceResponse(0, (apis.ProduceResult("t", TOPIC_ID, 0, code, None, -1, refused),)))
 
 
 def written(c: Core) -> list[tuple[int, bytes]]:
@@ -1011,7 +1011,7 @@ def test_a_topic_made_again_and_written_by_name_has_another_producer() -> None:
 
 def test_leaders_that_know_topic_ids_tell_a_topic_made_again_from_the_one_before() -> None:
     c, (request,) = sending(leaders=[0])
-    c.answer(request, apis.ProduceResponse(0, (apis.ProduceResult(None, TOPIC_ID, 0, 0, None, 40, -1),)))
+    c.answer(request, apis.ProduceResponse(0, (apis.ProduceResult(None, TOPIC_ID, 0, 0, None, 40),)))
     (request,) = write_to_the_topic_made_again(c)
     assert sequences(request) == [0]
     assert request.request.partitions[0].topic_id == NEW_TOPIC_ID

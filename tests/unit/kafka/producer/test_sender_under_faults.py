@@ -141,7 +141,7 @@ class FaultyCluster:
             self.refused_as_too_large += code == ErrorCode.message_too_large
             self.refused_by_name += bool(refused)
             here = (partition.topic, TOPIC_ID, partition.partition)
-            results.append(ProduceResult(*here, code, None, offset, -1, refused, leader))
+            results.append(ProduceResult(*here, code, None, offset, refused, leader))
         return ProduceResponse(0, tuple(results))
 
     def _leader_named(self, partition: int) -> NamedLeader | None:

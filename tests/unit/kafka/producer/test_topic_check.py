@@ -88,7 +88,7 @@ def taken_by_name(*down: int) -> tuple[Core, TopicCheck]:
     """The leader of each partition has taken a row, as one that knows no topic ids. Then they are asked."""
     core = make_core(LEADERS)
     for sent in core.send(routed([b"a", b"b"], [0, 1])):
-        results = (ProduceResult(part.topic, None, part.partition, 0, None, 5, -1) for part in sent.request.partitions)
+        results = (ProduceResult(part.topic, None, part.partition, 0, None, 5) for part in sent.request.partitions)
         core.answer(sent, ProduceResponse(0, tuple(results)))
     assert core.acknowledgements.settled
     assert core.acknowledgements.takers_by_name == {0, 1}
@@ -103,7 +103,7 @@ def taken_by_name(*down: int) -> tuple[Core, TopicCheck]:
 def test_who_took_rows_by_id_is_not_asked() -> None:
     core = make_core(LEADERS)
     (sent,) = core.send(routed([b"a"], [0]))
-    core.answer(sent, ProduceResponse(0, (ProduceResult(None, TOPIC_ID, 0, 0, None, 5, -1),)))
+    core.answer(sent, ProduceResponse(0, (ProduceResult(None, TOPIC_ID, 0, 0, None, 5),)))
     assert core.acknowledgements.settled and not core.acknowledgements.takers_by_name
 
 

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import apis
 from kafka_sink import errors
 from kafka_sink.errors import OffsetNotWritten, OffsetsLost, ReadError
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.kafka.protocol.apis.offsets import ListOffsetsRequest
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kept import once
 from kafka_sink.spark.reading.plan import Wanted, plan
@@ -61,7 +60,7 @@ def said(**topics: dict[int, int] | str) -> str:
 def test_a_leader_that_tells_no_offset_is_not_taken_for_an_empty_partition(
     kafka: ScriptedKafka, code: int, error: type[Exception], words: str
 ) -> None:
-    kafka.always(ListOffsetsRequest, refused_offsets(code))
+    kafka.always(apis.ListOffsetsRequest, refused_offsets(code))
     with pytest.raises(error, match=words):
         planned(subscribe="b")
 
@@ -120,7 +119,7 @@ def test_a_topic_that_was_made_again_is_asked_for_again(kafka: ScriptedKafka) ->
 def test_a_topic_that_is_not_there_is_an_error_that_names_it_and_makes_none(kafka: ScriptedKafka) -> None:
     with pytest.raises(errors.TopicToReadMissing, match=r"'c'.*ACL TOPIC c READ .* principal User:ANONYMOUS"):
         planned(subscribe="a,c")
-    assert not any(request.allow_auto_topic_creation for _, request in kafka.asked(MetadataRequest))
+    assert not any(request.allow_auto_topic_creation for _, request in kafka.asked(apis.MetadataRequest))
     with pytest.raises(errors.TopicToReadMissing, match="'c'"):
         planned(assign='{"c": [0]}')
     with pytest.raises(errors.PartitionToReadMissing, match="'a' has no partition 2: it has 2"):
@@ -238,9 +237,9 @@ def test_filters_leave_partitions_and_offsets_out_and_spare_options_no_check(kaf
     assert spans(Wanted(timestamp_ms=1_400), subscribe="a,b") == [("a", 0, 30, 50), ("b", 0, 99, 100)]
     assert spans(Wanted(timestamp_ms=9_000), subscribe="a,b") == []
     assert spans(Wanted(timestamp_ms=1_400, first_offset=45), subscribe="a") == [("a", 0, 45, 50)]
-    before = len(kafka.asked(ListOffsetsRequest))
+    before = len(kafka.asked(apis.ListOffsetsRequest))
     assert spans(Wanted(partitions=frozenset()), subscribe="a,b") == []
-    assert len(kafka.asked(ListOffsetsRequest)) == before, "nothing is asked of what nobody wants"
+    assert len(kafka.asked(apis.ListOffsetsRequest)) == before, "nothing is asked of what nobody wants"
     with pytest.raises(errors.InvalidOption, match=r"other: a-1 has none\."):
         planned(Wanted(partitions=frozenset({0})), subscribe="a", startingOffsets=said(a={0: 20}))
 
@@ -254,7 +253,7 @@ def test_partitions_are_divided_among_tasks_and_a_leader_is_asked_for_all_at_onc
     kafka.topic_ids["wide"] = uuid.UUID(int=3)
     del kafka.received[:]
     assert len(planned(subscribe="wide")) == 300
-    assert len(kafka.asked(ListOffsetsRequest)) == 2
+    assert len(kafka.asked(apis.ListOffsetsRequest)) == 2
 
 
 HOUR_S, MINUTE_MS = 3_600, 60_000

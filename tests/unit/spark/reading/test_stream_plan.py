@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
+import apis
 from kafka_sink import errors
 from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
-from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse, TopicMetadata
-from kafka_sink.kafka.protocol.apis.offsets import ListOffsetsRequest
 from kafka_sink.kafka.protocol.apis.offsets import OffsetForLeaderEpochRequest as EpochRequest
 from kafka_sink.kafka.protocol.apis.offsets import OffsetForLeaderEpochResponse as EpochResponse
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -247,13 +245,13 @@ def weighs(cluster: Cluster, records: int, value_bytes: int) -> int:
     """Let the logs have batches of so many records. Return the bytes of one."""
     batch = plain(*[b"x" * value_bytes] * records)
 
-    def answer(request: FetchRequest) -> FetchResponse:
+    def answer(request: apis.FetchRequest) -> apis.FetchResponse:
         log = cluster.logs[request.topic, request.partition]
         bases = range(request.offset // records * records, log.latest, records)[: max(1, 65_536 // len(bytes(batch)))]
         found = b"".join(bytes(replace(batch, base_offset=base)) for base in bases)
-        return FetchResponse(0, 0, log.latest, log.latest, 0, records=memoryview(found))
+        return apis.FetchResponse(0, 0, log.latest, log.latest, 0, records=memoryview(found))
 
-    cluster.kafka.always(FetchRequest, answer)
+    cluster.kafka.always(apis.FetchRequest, answer)
     return len(bytes(batch))
 
 
@@ -388,8 +386,8 @@ def test_a_look_is_one_round_trip(cluster: Cluster, network: ScriptedNetwork) ->
         polls = len(network.waits)
         end = stream.goes_on(end)
         assert end[A0] == latest
-        assert sorted(node for node, _ in kafka.asked(ListOffsetsRequest)) == [1, 2]
-        assert (len(kafka.asked(MetadataRequest)), len(kafka.received)) == (1, 3)
+        assert sorted(node for node, _ in kafka.asked(apis.ListOffsetsRequest)) == [1, 2]
+        assert (len(kafka.asked(apis.MetadataRequest)), len(kafka.received)) == (1, 3)
         assert len(network.waits) - polls == 1
 
 
@@ -434,13 +432,13 @@ def test_a_broker_that_has_just_started_is_no_proof_of_a_loss(cluster: Cluster, 
     stream, end = begun(**named, **LENIENT)
     until_ms = kafka.now_ms + 3 * ABSENT_PATIENCE_MS
 
-    def answer(request: MetadataRequest) -> MetadataResponse | int:
+    def answer(request: apis.MetadataRequest) -> apis.MetadataResponse | int:
         if kafka.now_ms >= until_ms:
             return 0
-        topics = tuple(TopicMetadata(UNKNOWN_TOPIC, name, None, ()) for name in request.topics or ())
-        return MetadataResponse(0, kafka.cluster_id, -1, (), topics)
+        topics = tuple(apis.TopicMetadata(UNKNOWN_TOPIC, name, None, ()) for name in request.topics or ())
+        return apis.MetadataResponse(0, kafka.cluster_id, -1, (), topics)
 
-    kafka.always(MetadataRequest, answer)
+    kafka.always(apis.MetadataRequest, answer)
     assert Stream(**named).initial() == end
     until_ms = kafka.now_ms + 3 * ABSENT_PATIENCE_MS
     assert stream.goes_on(end) == end
@@ -461,7 +459,7 @@ def test_a_list_that_lacks_a_topic_for_a_moment_is_no_loss(cluster: Cluster) -> 
 
 def test_an_answer_that_refuses_is_no_loss(cluster: Cluster) -> None:
     stream, end = begun(**LENIENT)
-    cluster.kafka.always(ListOffsetsRequest, refused_offsets(INVALID_REQUEST))
+    cluster.kafka.always(apis.ListOffsetsRequest, refused_offsets(INVALID_REQUEST))
     with pytest.raises(errors.FetchRefused, match="INVALID_REQUEST"):
         stream.end(end)
     assert not stream.told
