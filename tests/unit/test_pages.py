@@ -60,12 +60,9 @@ def test_the_pages_have_no_more_words_than_a_reader_can_take() -> None:
     """README and docs, without the code."""
     written = [page for page in pages() if page == "README.md" or page.startswith("docs/")]
     texts = {page: text_of(page) for page in written if Path(page).name not in MADE_BY_TOOLS}
-    words = sum(len(prose(text).split()) for text in texts.values())
+    code = re.compile(r"^( *)(```+)[^`]*?\n.*?^\1\2\s*$", re.MULTILINE | re.DOTALL)
+    words = sum(len(code.sub("", text).split()) for text in texts.values())
     assert 10_000 < words <= MOST_WORDS
-
-
-def prose(text: str) -> str:
-    return re.sub(r"^( *)(```+)[^`]*?\n.*?^\1\2\s*$", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def test_what_is_shown_as_output_is_no_command() -> None:
@@ -78,12 +75,10 @@ def taken() -> Iterator[tuple[str, str, int]]:
     """What tests run: the literals that they give to what runs a block."""
     for path in sorted((ROOT / "tests" / "integration").glob("test_*.py")):
         for function in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(function, ast.FunctionDef) and (function.name.startswith("test_") or is_fixture(function)):
-                yield from literals(function)
-
-
-def is_fixture(function: ast.FunctionDef) -> bool:
-    return any("pytest.fixture" in ast.unparse(decorator) for decorator in function.decorator_list)
+            if isinstance(function, ast.FunctionDef):
+                names = [function.name, *map(ast.unparse, function.decorator_list)]
+                if any(name.startswith(("test_", "pytest.fixture")) for name in names):
+                    yield from literals(function)
 
 
 def literals(function: ast.FunctionDef) -> Iterator[tuple[str, str, int]]:

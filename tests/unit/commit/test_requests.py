@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import apis
-from exchange import FENCES, REFUSALS, Exchange, after_commit, after_tasks, attempt_fails, instead, refused
+from exchange import FENCES, REFUSALS, Exchange, after_commit, after_tasks, attempt_fails, instead, refused, said_of
 from kafka_sink.commit import requests, runner, two_phase
 from kafka_sink.commit.markers import Decision, Ids
 from kafka_sink.errors import CoordinatorUnavailable, DriverFenced
@@ -31,8 +31,7 @@ def test_a_marker_that_is_refused_or_fenced_fails_the_attempt(code: int) -> None
 @pytest.mark.parametrize("code", REFUSALS)
 def test_a_description_that_is_refused_is_no_transaction_that_is_closed(code: int) -> None:
     exchange, found, done = after_tasks(1)
-    description = apis.TransactionDescription("orders.0", code, "", 0, -1, -1, -1, ())
-    exchange.answer = instead(apis.DescribeTransactionsRequest, apis.DescribeTransactionsResponse(0, (description,)))
+    exchange.answer = instead(apis.DescribeTransactionsRequest, said_of("orders.0", None, "", code))
     looking = requests.check_generation(exchange.sink, found.generation)
     for steps in (two_phase.plan(exchange.sink), looking, exchange.committing(found, done)):
         assert refused(exchange, steps).api == "DescribeTransactions"
@@ -129,8 +128,7 @@ def test_what_is_decided_on_is_read_once_it_is_stable() -> None:
 
 def told_of_the_driver(producer_id: int, producer_epoch: int) -> apis.DescribeTransactionsResponse:
     code, state = (0, "Empty") if producer_id >= 0 else (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "")
-    said = apis.TransactionDescription("orders.driver", code, state, 0, -1, producer_id, producer_epoch, ())
-    return apis.DescribeTransactionsResponse(0, (said,))
+    return said_of("orders.driver", Ids(producer_id, producer_epoch), state, code)
 
 
 # Of before, of an id that was spent, of a coordinator that does not know it.
@@ -157,17 +155,14 @@ def test_a_run_that_was_overtaken_is_told_so(producer_id: int, producer_epoch: i
 DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def described(request: apis.DescribeTransactionsRequest) -> apis.DescribeTransactionsResponse:
-    found = (apis.TransactionDescription(name, 0, "Empty", 60_000, -1, 7, 0, ()) for name in request.transactional_ids)
-    return apis.DescribeTransactionsResponse(0, tuple(found))
-
-
 @pytest.fixture
 def kafka() -> ScriptedKafka:
     made = ScriptedKafka(brokers=[2, 5])
     made.leaders = {("t", 0): 2, ("t", 1): 5, ("t", 2): 2, ("t", 3): 5}
     made.settings = {(2, "s"): "value of s"}
-    made.always(apis.DescribeTransactionsRequest, described)
+    made.always(apis.DescribeTransactionsRequest, lambda request: apis.DescribeTransactionsResponse(0, tuple(
+        apis.TransactionDescription(name, 0, "Empty", 60_000, -1, 7, 0, ()) for name in request.transactional_ids
+    )))  # fmt: skip
     return made
 
 

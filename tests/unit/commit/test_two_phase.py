@@ -2,7 +2,7 @@
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -100,10 +100,6 @@ def test_a_torn_version_is_named_with_what_is_missing() -> None:
     assert (raised.value.micro_batch_id, raised.value.visible, raised.value.missing) == (4, (1,), (0, 2))
 
 
-def together(fingerprints: Iterable[str]) -> str:
-    return "".join(sorted("".join(fingerprints)))
-
-
 @pytest.mark.parametrize(("found", "same", "others", "error"), [
     (facts(5, WHOLE), [["a", "b"], ["b", "a"], ["", "ab"], ["ba", "", ""]], [["a"], ["a", "c"], ["a", "b", "b"]],
      errors.NonDeterministicReplay),
@@ -117,7 +113,12 @@ def test_a_version_is_compared_as_a_whole_or_by_slots_if_markers_were_lost(
 ) -> None:
     def check(counted: list[str], allowed: bool = False) -> None:
         steps = two_phase.check_written(
-            OF_BATCHES, found, counted, total=together, touched=(), allow_lost_state=allowed
+            OF_BATCHES,
+            found,
+            counted,
+            total=lambda them: "".join(sorted("".join(them))),
+            touched=(),
+            allow_lost_state=allowed,
         )
         Exchange(answer=this_generation).run(steps)
 
@@ -154,19 +155,15 @@ def test_a_version_below_a_visible_one_is_not_written_though_the_decision_is_gon
     assert "Go on with a version above 7" in as_version(raised.value)
 
 
-def acknowledged(exchange: Exchange, done: SlotPrepared) -> SlotPrepared:
-    """With what its leader said."""
-    written = "t", done.slot
-    return replace(done, first_offsets={written: exchange.base_offsets[written]})
-
-
 @pytest.mark.parametrize("slots", [1, 2, 8])
 @BOTH_VERSIONS
 def test_the_requests_of_a_micro_batch_are_seven_or_eight_a_slot_and_as_many_more(version: int, slots: int) -> None:
     exchange = after_commit(slots, version)
     exchange.asked.clear()
     found, done = exchange.tasks(slots, 1)
-    exchange.commit(found, [acknowledged(exchange, each) for each in done], 1)
+    acknowledged = [replace(each, first_offsets={written: exchange.base_offsets[written]}) for each in done
+                    for written in each.partitions]  # fmt: skip
+    exchange.commit(found, acknowledged, 1)
     expected = {
         "InitProducerId": slots + 1,
         "EndTxn": slots + 1,

@@ -160,20 +160,18 @@ def test_a_failure_that_passes_costs_a_pause(tmp_path: Path, fails: Any) -> None
     assert told(tmp_path, "base_offset") == [(10,)]
 
 
-def test_a_failure_that_stays_is_the_commits_to_judge(tmp_path: Path, fails: Any) -> None:
-    slept = fails(NO_SPACE, 99)
-    with pytest.raises(ReceiptNotWritten, match=r"no space left[.] ") as failure:
+@pytest.mark.parametrize(("error", "pauses_s", "words"), [
+    (NO_SPACE, list(PAUSES_S), r"no space left[.] "),
+    # What a second does not change is not waited for.
+    *((OSError(code, os.strerror(code)), [], os.strerror(code)) for code in (errno.EACCES, errno.EROFS, errno.ENOSPC)),
+])  # fmt: skip
+def test_a_failure_that_stays_is_the_commits_to_judge(
+    tmp_path: Path, fails: Any, error: OSError, pauses_s: list[float], words: str
+) -> None:
+    slept = fails(error, 99)
+    with pytest.raises(ReceiptNotWritten, match=words) as failure:
         write_receipt([message(tmp_path, 0, 10)], sleep=slept.append)
-    assert failure.value.path == str(file(tmp_path))
-    assert slept == list(PAUSES_S)
-
-
-@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENOSPC])
-def test_a_failure_that_a_second_does_not_change_is_not_waited_for(tmp_path: Path, fails: Any, code: int) -> None:
-    slept = fails(OSError(code, os.strerror(code)), 99)
-    with pytest.raises(ReceiptNotWritten, match=os.strerror(code)):
-        write_receipt([message(tmp_path, 0, 10)], sleep=slept.append)
-    assert slept == []
+    assert (failure.value.path, slept) == (str(file(tmp_path)), pauses_s)
     assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
 
 

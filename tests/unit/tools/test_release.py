@@ -239,15 +239,11 @@ def in_conda_words(section: str, key: str) -> set[str]:
     return {f"{CONDA_NAMES.get(name, name)} {versions}" for name, _, versions in found}
 
 
-def as_requirements(lines: list[str]) -> set[str]:
-    """The same lines with their bounds in one order."""
-    return {as_conda_says(Requirement(line)) if "python_" not in line else line for line in lines}
-
-
 def test_the_recipe_requires_what_the_package_requires(recipe: dict[str, Any]) -> None:
     asked, python = recipe["requirements"], SETTINGS["options"]["python_requires"]
     expected = {"python " + python.replace(" ", "")} | in_conda_words("options", "install_requires")
-    assert as_requirements(asked["run"]) == expected
+    # Their bounds in one order.
+    assert {line if "python_" in line else as_conda_says(Requirement(line)) for line in asked["run"]} == expected
     # What extras ask for is a constraint.
     extras = [in_conda_words("options.extras_require", extra) for extra in EXTRAS_OF_CONDA]
     assert set(asked["run_constraints"]) == set().union(*extras)
@@ -273,19 +269,15 @@ def test_the_recipe_has_the_metadata_of_the_package_and_tests_its_command(recipe
     assert commands["script"][0] == f"{script.split()[0]} --help"
 
 
-def is_needed(requirement: Requirement) -> bool:
-    """True if it is required here, and without an extra."""
-    return requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-
-
 def with_their_own(names: set[str]) -> set[str]:
-    """Add what the packages require, of whatever is installed here, without extras."""
+    """Add what the packages require here, of whatever is installed, without extras."""
     every: set[str] = set()
     while names:
         name = names.pop()
         every.add(name)
-        needed = [each for each in map(Requirement, requires(name) or ()) if is_needed(each)]
-        names |= {canonicalize_name(each.name) for each in needed} - every
+        for each in map(Requirement, requires(name) or ()):
+            if each.marker is None or each.marker.evaluate({"extra": ""}):
+                names |= {canonicalize_name(each.name)} - every
     return every
 
 

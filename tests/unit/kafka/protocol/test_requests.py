@@ -125,7 +125,7 @@ class TestDecode:
         def result(topic: str, partition: int, error_code: int) -> tuple[Any, ...]:
             named = (None, IDS[topic]) if version >= 13 else (topic, None)
             refused = ((3, ""), (7, "no key")) if error_code == 157 else ()
-            return *named, partition, error_code, "why" if error_code else None, 1 << 40, 5, refused, None
+            return *named, partition, error_code, "why" if error_code else None, 1 << 40, refused, None
 
         # Version 7 cannot carry why.
         said = ALL_ASKED if version > 7 else SUCCEEDED

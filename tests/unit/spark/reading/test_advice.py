@@ -149,7 +149,7 @@ class Query:
         self._stream = Stream(**_given(options))
         return self
 
-    def run(self, before_tasks: Callable[[], None] = lambda: None) -> None:
+    def run(self, before_tasks: Callable[[], None] | None = None) -> None:
         """Until nothing is new. `before_tasks`: happens once when a micro-batch is planned."""
         while True:
             begin = self._stream.initial() if self.at is None else self.at
@@ -158,8 +158,9 @@ class Query:
                 if end == begin:
                     return
                 self.logged = end
-            before_tasks()
-            before_tasks = _nothing
+            if before_tasks is not None:
+                before_tasks()
+                before_tasks = None
             self.world.read(self._stream.config, self._stream.ranges(begin, self.logged), is_batch=False)
             self._stream.plan.is_begun = True
             self.at, self.logged = self.logged, None
@@ -176,10 +177,6 @@ class Query:
         for each, offset in {**self.at, **moved}.items():
             starting.setdefault(each.topic, {})[str(each.partition)] = offset
         return Query(self.world, startingOffsets=json.dumps(starting), **options)
-
-
-def _nothing() -> None:
-    pass
 
 
 Rows = tuple[str, TopicPartition, int, int]
@@ -460,12 +457,7 @@ CASES: dict[str, Case] = {
 } | BATCHES
 
 
-@pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    return _world(monkeypatch)
-
-
-def _world(monkeypatch: pytest.MonkeyPatch) -> World:
+def world_of(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     made.network = connect_reads(made.kafka, monkeypatch)
     return made
@@ -479,8 +471,8 @@ def _failure(run: Callable[[], None]) -> KafkaSinkError:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_advice_that_is_followed_literally_does_what_it_says(name: str, world: World) -> None:
-    advice = ""
+def test_advice_that_is_followed_literally_does_what_it_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, advice = world_of(monkeypatch), ""
     for step in CASES[name](world):
         match step:
             case (type() as error, run):
@@ -512,7 +504,7 @@ def test_the_advice_of_every_error_of_reads_is_followed(monkeypatch: pytest.Monk
     followed: set[Any] = set()
     causes: set[tuple[Any, str]] = set()
     for case in CASES.values():
-        for step in case(_world(monkeypatch)):
+        for step in case(world_of(monkeypatch)):
             if isinstance(step, tuple) and isinstance(step[0], type):
                 failure = _failure(step[1])
                 followed.add(type(failure))
