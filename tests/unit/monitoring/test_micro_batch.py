@@ -250,7 +250,8 @@ def test_without_watchers_it_prints_a_line(monkeypatch: pytest.MonkeyPatch) -> N
     listener.ProgressListener(make_tally(), listener.ProgressLine(file)).onQueryProgress(event())
     assert file.getvalue().startswith("orders #7: 8 rows in") and file.getvalue().endswith("\n")
     again = io.StringIO()
-    monkeypatch.setattr(listener, "ProgressLine", lambda: listener.ProgressLine(again))
+    line = listener.ProgressLine(again)
+    monkeypatch.setattr(listener, "ProgressLine", lambda: line)
     listener.ProgressListener(make_tally()).onQueryProgress(event())
     assert again.getvalue() == file.getvalue()
 
