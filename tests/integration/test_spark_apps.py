@@ -71,14 +71,10 @@ def test_dead_letters_of_a_second_attempt_are_shown_once_by_exactly_once(
 def test_spark_connect_writes_batches_streams_and_exports_and_tells_the_errors(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    name, other, exported = topic(1), topic(1), topic(3)
-    told = told_by("connect_apps.py", "writes", kafka.bootstrap_servers, name, other, exported, tmp_path)
+    name, exported = topic(1), topic(3)
+    told = told_by("connect_apps.py", "writes", kafka.bootstrap_servers, name, exported, tmp_path)
     assert numbers_in(kafka, name) == list(range(2_000))
-    assert numbers_in(kafka, other) == [-number for number in range(1, 2_000)]
     assert "kafka_sink.errors.InvalidOption: option 'kafka.compression.type'" in told["option"]
-    assert "kafka_sink.errors.InvalidOption: option 'spark.pykafka.kafka.acks' is '2'" in told["conf"]
-    assert "kafka_sink.errors.InterceptorFailed" in told["interceptor"]
-    assert "Raising: on_send raised RuntimeError" in told["interceptor"]
     for failed in (told["export"], told["stream"]):
         assert (failed["class"], failed["topic"]) == ("TopicNotFound", "nobody-made-this")
         assert failed["cause"] == "pyspark.errors.exceptions.connect"
@@ -90,6 +86,18 @@ def test_spark_connect_writes_batches_streams_and_exports_and_tells_the_errors(
     assert all(each == sorted(each) and each for each in of_export)
     assert told["rows"] == 1_000
     assert told["offsets"] == {str(partition): [0, len(each) - 1] for partition, each in enumerate(of_export)}
+
+
+@pytest.mark.long
+def test_spark_connect_takes_conf_and_interceptors(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = topic(1)
+    told = told_by("connect_apps.py", "of_conf", kafka.bootstrap_servers, name, tmp_path)
+    assert numbers_in(kafka, name) == [-number for number in range(1, 2_000)]
+    assert "kafka_sink.errors.InvalidOption: option 'spark.pykafka.kafka.acks' is '2'" in told["conf"]
+    assert "kafka_sink.errors.InterceptorFailed" in told["interceptor"]
+    assert "Raising: on_send raised RuntimeError" in told["interceptor"]
 
 
 @pytest.mark.long

@@ -46,27 +46,25 @@ class Raising(kafka_sink.Interceptor):
         raise RuntimeError("this row is not for the eyes of others")
 
 
-def writes(spark: SparkSession, servers: str, topic: str, other: str, exported: str, folder: str) -> dict[str, Any]:
-    """Write 0 to 1,999 to `topic`, which options name, and -1 to -1,999 to `other`, which the conf names and an
-    interceptor makes negative; half of each by a batch write, half by a stream. To `exported`, of several partitions, 0
-    to 1,999 by `export` and `to_kafka`, a task for each partition."""
+def later_half(spark: SparkSession, folder: str) -> Any:
+    """A stream of 1,000 to 1,999."""
+    numbers(spark, 1_000, first=1_000).write.parquet(f"{folder}/in")
+    return spark.readStream.schema("value STRING").parquet(f"{folder}/in")
 
-    def stream_of(frame: Any, name: str) -> Any:
-        frame.write.parquet(f"{folder}/{name}")
-        source = spark.readStream.schema("value STRING").parquet(f"{folder}/{name}")
-        return source.writeStream.option("checkpointLocation", f"{folder}/{name}-checkpoint").trigger(**NOW)
 
-    one = numbers(spark, 1)
+def writes(spark: SparkSession, servers: str, topic: str, exported: str, folder: str) -> dict[str, Any]:
+    """Write 0 to 1,999 to `topic`, half by a batch write, half by a stream. To `exported`, of several partitions, the
+    same by `export` and `to_kafka`, a task for each partition."""
+    one, source = numbers(spark, 1), later_half(spark, folder)
     save(numbers(spark, 1_000), servers, topic)
-    finish(pykafka(stream_of(numbers(spark, 1_000, first=1_000), "options"), servers, topic).start())
+    writer = source.writeStream.option("checkpointLocation", f"{folder}/checkpoint").trigger(**NOW)
+    finish(pykafka(writer, servers, topic).start())
     of_option = failure(lambda: save(one, servers, topic, compression_type="brotli"))
 
     given: dict[str, Any] = {"topic": exported, "key": F.col("value"), "co_partition": True}
     given["bootstrap_servers"] = servers
     named = numbers(spark, 1_000).withColumn("order.id", F.col("value")).repartition(3)
     receipt = kafka_sink.export(named, order_by=F.col("value").cast("int"), **given | {"key": "order.id"})
-    numbers(spark, 1_000, first=1_000).write.parquet(f"{folder}/exported")
-    source = spark.readStream.schema("value STRING").parquet(f"{folder}/exported")
     finish(kafka_sink.to_kafka(source, trigger=NOW, checkpoint_location=f"{folder}/to-kafka-checkpoint", **given))
 
     missing: dict[str, Any] = {"topic": "nobody-made-this", "max_block_ms": 30_000, "bootstrap_servers": servers}
@@ -74,21 +72,27 @@ def writes(spark: SparkSession, servers: str, topic: str, other: str, exported: 
     query = kafka_sink.to_kafka(source, trigger=NOW, checkpoint_location=f"{folder}/missing-checkpoint", **missing)
     of_stream = failure(query.awaitTermination, 120)
     assert str(kafka_sink.error_of(query)) == of_stream["text"]
+    return {
+        "export": of_export, "stream": of_stream, "option": of_option["text"], "rows": receipt.rows,
+        "offsets": {each.partition: [each.first_offset, each.last_offset] for each in receipt.partitions},
+    }  # fmt: skip
 
+
+def of_conf(spark: SparkSession, servers: str, topic: str, folder: str) -> dict[str, Any]:
+    """Write -1 to -1,999 to `topic`, which the conf names and an interceptor makes negative, half by a batch
+    write, half by a stream. The errors of another interceptor and of the conf."""
+    one = numbers(spark, 1)
     spark.conf.set("spark.pykafka.kafka.bootstrap.servers", servers)
-    spark.conf.set("spark.pykafka.topic", other)
+    spark.conf.set("spark.pykafka.topic", topic)
     kafka_sink.register(spark, interceptors=[Negative()])
     numbers(spark, 999, first=1).write.format("pykafka").mode("append").save()
-    finish(stream_of(numbers(spark, 1_000, first=1_000), "conf").format("pykafka").start())
+    writer = later_half(spark, folder).writeStream.option("checkpointLocation", f"{folder}/checkpoint").trigger(**NOW)
+    finish(writer.format("pykafka").start())
     kafka_sink.register(spark, interceptors=[Negative(), Raising()])
     of_interceptor = failure(one.write.format("pykafka").mode("append").save)
     spark.conf.set("spark.pykafka.kafka.acks", "2")
-    of_conf = failure(one.write.format("pykafka").mode("append").save)
-    return {
-        "export": of_export, "stream": of_stream, "option": of_option["text"], "conf": of_conf["text"],
-        "interceptor": of_interceptor["text"], "rows": receipt.rows,
-        "offsets": {each.partition: [each.first_offset, each.last_offset] for each in receipt.partitions},
-    }  # fmt: skip
+    wrong = failure(one.write.format("pykafka").mode("append").save)
+    return {"interceptor": of_interceptor["text"], "conf": wrong["text"]}
 
 
 def reads(spark: SparkSession, servers: str, topic: str) -> dict[str, Any]:
