@@ -1,4 +1,4 @@
-"""A sink's transactions, as an operator sees and ends them. Without I/O, as `two_phase`.
+"""A sink's transactions, as an operator sees and ends them. Without I/O, as `planning`.
 
     look             each transactional id's state, and the transactions that leaders have open      changes nothing
     describe_sink    one sink: open transactions and their age, the decision, hanging transactions   changes nothing
@@ -29,7 +29,7 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kafka_sink.commit import two_phase
+from kafka_sink.commit import ending, planning
 from kafka_sink.commit.handover import Sink, command, visible_of
 from kafka_sink.commit.hanging import Hanging, write_commit_markers
 from kafka_sink.commit.markers import Decision, Ids, Marker
@@ -363,7 +363,7 @@ def finish_manually(
     """
     decision = yield from read_decision(sink, stable=False)
     if decision is not None:
-        yield from two_phase.finish(sink, decision)
+        yield from ending.finish(sink, decision)
     found = yield from _look_again(sink, partitions)
     for pause_ms in PAUSES_MS:
         if not any(each.state in ENDING for each in found.open):
@@ -388,16 +388,14 @@ def abort_manually(sink: Sink) -> Steps[Sequence[TransactionDescription]]:
 
     Raises DecisionPending (nothing was aborted), DriverFenced, TransactionRefused, UnreadableState, InvalidOption.
     """
-    generation = yield from two_phase.take_over(sink)
+    generation = yield from planning.take_over(sink)
     decision = yield from read_decision(sink, barrier=f"abort {generation}")
-    listed = yield from two_phase.list_open(sink)
-    found = yield from two_phase.open_ones(listed)
+    listed = yield from ending.list_open(sink)
+    found = yield from ending.open_ones(listed)
     # `repair` has nothing to commit in a slot that rests.
     resting = () if decision is None else decision.resting
     may_be_decided = [each for each in found if sink.names.slot_of(each.transactional_id) not in resting]
-    decided = (
-        [] if decision is None else [each for each in may_be_decided if two_phase.is_decided(sink, decision, each)]
-    )
+    decided = [] if decision is None else [each for each in may_be_decided if ending.is_decided(sink, decision, each)]
     if decision is not None and decided:
         raise DecisionPending(
             sink=sink.names.sink,
@@ -405,4 +403,4 @@ def abort_manually(sink: Sink) -> Steps[Sequence[TransactionDescription]]:
             slots=[sink.names.slot_of(each.transactional_id) for each in decided],
             command=command(sink, "repair"),
         )
-    return (yield from two_phase.abort_open(sink, generation, found))
+    return (yield from ending.abort_open(sink, generation, found))

@@ -11,7 +11,9 @@ from kafka_sink.broker import LocalKafka
 
 CLIENTS = ("kafka_sink.kafka.client", "kafka_sink.kafka.reader", "kafka_sink.kafka.admin.client")
 TRANSACTIONS = (
-    "kafka_sink.commit.two_phase",
+    "kafka_sink.commit.planning",
+    "kafka_sink.commit.attempt",
+    "kafka_sink.commit.deciding",
     "kafka_sink.spark.exactly_once",
     "kafka_sink.kafka.protocol.transaction_needs",
 )

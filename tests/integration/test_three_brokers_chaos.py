@@ -19,7 +19,7 @@ from chaos.brokers import started_again, wait_until_whole
 from exactly_once_runs import ALL_ONCE, ROWS_A_FILE, Run, go_on, incoming
 from kafka_reads import PYKAFKA, both_ways, stream
 from kafka_sink.broker import LocalKafka
-from kafka_sink.commit import two_phase
+from kafka_sink.commit import attempt, deciding, planning
 from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.commit.handover import Facts, Sink, SlotBegun, SlotPrepared
 from kafka_sink.commit.markers import Marker, Names
@@ -260,8 +260,8 @@ def begun_slot(client: AdminClient, name: str) -> tuple[Sink, Facts, SlotBegun, 
     """The first slot of the first micro-batch of a sink, and its transaction."""
     sink = Sink(Names(name, COMMIT_TOPIC), 120_000, client.transaction_version())
     ensure_commit_topic(client, COMMIT_TOPIC)
-    facts = run(client, two_phase.plan(sink))
-    begun = run(client, two_phase.begin(sink, facts, slot=0, micro_batch_id=0, query_id="q"))
+    facts = run(client, planning.plan(sink))
+    begun = run(client, attempt.begin(sink, facts, slot=0, micro_batch_id=0, query_id="q"))
     ids = begun.ids.producer_id, begun.ids.producer_epoch
     return sink, facts, begun, Transaction(sink.names.slot(0), *ids, sink.transaction_version)
 
@@ -284,14 +284,14 @@ def test_the_last_rows_of_a_transaction_are_gone_after_an_unclean_election(
         write.append(pa.record_batch({"value": ["3", "4", "5"]}))
         (receipt,) = write.finish()
         partition = TopicPartition(name, 0)
-        run(client, two_phase.prepare(sink, begun, Marker(0, "q", "f")))
+        run(client, attempt.prepare(sink, begun, Marker(0, "q", "f")))
         elect(cluster, name, first, second)
         slot = SlotPrepared(
             0, begun.ids, "q", "f", None, (partition,), {partition: receipt.first_offset}, {partition: 5}
         )
         with pytest.raises(PreparedRowsGone, match="lacks the last 3"):
-            run(client, two_phase.commit(sink, facts, [slot], micro_batch_id=0, now_ms=wall_clock_ms()))
-        run(client, two_phase.abort(sink, facts.generation))
+            run(client, deciding.commit(sink, facts, [slot], micro_batch_id=0, now_ms=wall_clock_ms()))
+        run(client, planning.abort(sink, facts.generation))
     assert read(cluster, name) == Counter()
 
 

@@ -24,7 +24,7 @@ import broker_admin
 from broker_admin import read_values
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
 from kafka_sink.cli import transactions
-from kafka_sink.commit import hanging, two_phase
+from kafka_sink.commit import attempt, deciding, hanging, planning
 from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
 from kafka_sink.commit.markers import Marker, Names
@@ -122,11 +122,11 @@ class Query:
 
     def prepare(self, micro_batch_id: int = 0) -> tuple[Facts, list[SlotPrepared]]:
         """Plans a micro-batch and writes its slots' rows, `<micro-batch>/<slot>` each."""
-        facts = run(self.client, two_phase.plan(self.sink))
+        facts = run(self.client, planning.plan(self.sink))
         return facts, [self.task(facts, micro_batch_id, slot) for slot in range(SLOTS)]
 
     def task(self, facts: Facts, micro_batch_id: int, slot: int) -> SlotPrepared:
-        begin = two_phase.begin(self.sink, facts, slot=slot, micro_batch_id=micro_batch_id, query_id="q")
+        begin = attempt.begin(self.sink, facts, slot=slot, micro_batch_id=micro_batch_id, query_id="q")
         begun = run(self.client, begin)
         if begun.visible is None:
             ids = begun.ids.producer_id, begun.ids.producer_epoch
@@ -137,7 +137,7 @@ class Query:
                 write.append(rows)
                 (receipt,) = write.finish()
             first_offsets = {(self.name, slot): receipt.first_offset}
-            run(self.client, two_phase.prepare(self.sink, begun, Marker(micro_batch_id, "q", str(slot))))
+            run(self.client, attempt.prepare(self.sink, begun, Marker(micro_batch_id, "q", str(slot))))
         else:
             first_offsets = {}
         return SlotPrepared(slot, begun.ids, "q", str(slot), begun.visible, ((self.name, slot),), first_offsets)
@@ -147,7 +147,7 @@ class Query:
 
     def _commit(self, facts: Facts, done: Sequence[SlotPrepared], micro_batch_id: int) -> Steps[None]:
         now_ms = wall_clock_ms()
-        return two_phase.commit(self.sink, facts, done, micro_batch_id=micro_batch_id, now_ms=now_ms)
+        return deciding.commit(self.sink, facts, done, micro_batch_id=micro_batch_id, now_ms=now_ms)
 
     def decide(self, facts: Facts, done: Sequence[SlotPrepared], micro_batch_id: int = 0, slots: int = 0) -> None:
         """Commits as far as the decision, and then so many slots; there the driver dies."""
@@ -428,7 +428,7 @@ def test_what_hangs_is_told_and_ended_by_repair(query: Query, command: Command) 
 def test_what_hangs_and_was_not_committed_is_left_alone(query: Query, command: Command) -> None:
     facts, done = query.prepare()
     query.write_unseen(done[1], b"of an attempt that failed")
-    run(query.client, two_phase.abort(query.sink, facts.generation))
+    run(query.client, planning.abort(query.sink, facts.generation))
     assert command("repair") == FAILED
     assert "Not changed, because Kafka does not show if it was committed" in command.said
     assert query.visible() == []
@@ -438,9 +438,9 @@ def test_what_hangs_and_was_not_committed_is_left_alone(query: Query, command: C
 
 def test_a_marker_that_hangs_is_ended_by_repair(query: Query, command: Command) -> None:
     """Each start would wait for it in vain."""
-    facts = run(query.client, two_phase.plan(query.sink))
+    facts = run(query.client, planning.plan(query.sink))
     first = query.task(facts, 0, 0)
-    begun = run(query.client, two_phase.begin(query.sink, facts, slot=1, micro_batch_id=0, query_id="q"))
+    begun = run(query.client, attempt.begin(query.sink, facts, slot=1, micro_batch_id=0, query_id="q"))
     second = SlotPrepared(1, begun.ids, "q", "1", None)
     # It is in a transaction by another group's offset.
     groups = replace(query.sink, names=replace(query.sink.names, sink=f"{query.name}-x"))
@@ -450,7 +450,7 @@ def test_a_marker_that_hangs_is_ended_by_repair(query: Query, command: Command) 
     query.decide(facts, [first, second], slots=SLOTS)
     impatient = SinkClient(replace(query.config.producer, max_block_ms=1_500))
     with closing(impatient), pytest.raises(CoordinatorUnavailable, match=r"pykafka transactions describe"):
-        run(impatient, two_phase.plan(query.sink))
+        run(impatient, planning.plan(query.sink))
     assert command("describe") == DONE
     assert command.row(f"{query.name}.1")[1].strip() == "hangs"
     assert "__consumer_offsets-" in command.row(f"{query.name}.1")[-1]
@@ -491,14 +491,14 @@ def test_a_run_that_goes_on_to_other_rows_ends_what_hangs_first(query: Query) ->
 
 
 def test_a_leader_that_missed_an_abort_does_not_commit_the_aborted_rows(query: Query) -> None:
-    facts = run(query.client, two_phase.plan(query.sink))
-    begun = run(query.client, two_phase.begin(query.sink, facts, slot=1, micro_batch_id=0, query_id="q"))
+    facts = run(query.client, planning.plan(query.sink))
+    begun = run(query.client, attempt.begin(query.sink, facts, slot=1, micro_batch_id=0, query_id="q"))
     query.write_unseen(SlotPrepared(1, begun.ids, "q", "1", None), b"of an attempt that was aborted", number=1)
     facts, done = query.prepare()
     with pytest.raises(AbortedRowsOpen) as raised:
         query.commit(facts, done)
     assert (raised.value.partition, raised.value.open_since_offset, raised.value.first_offset) == (1, 0, 1)
-    run(query.client, two_phase.abort(query.sink, facts.generation))
+    run(query.client, planning.abort(query.sink, facts.generation))
     query.commit(*query.prepare())
     assert query.visible() == ["0/0", "0/1"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import apis
-from kafka_sink.commit import two_phase
+from kafka_sink.commit import attempt, deciding, planning
 from kafka_sink.commit.handover import Facts, Sink, SlotBegun, SlotPrepared
 from kafka_sink.commit.markers import NOTHING_COMMITTED, Decision, Ids, Marker, Names
 from kafka_sink.commit.replay import check_decision
@@ -117,17 +117,17 @@ class Exchange:
 
     def task(self, found: Facts, micro_batch_id: int, slot: int, query_id: str = "q") -> SlotPrepared:
         """Run one attempt of a task, with one row and its acknowledgement."""
-        begun = self.run(two_phase.begin(self.sink, found, slot=slot, micro_batch_id=micro_batch_id, query_id=query_id))
+        begun = self.run(attempt.begin(self.sink, found, slot=slot, micro_batch_id=micro_batch_id, query_id=query_id))
         row = f"{micro_batch_id}/{slot}"
         if begun.visible is None:
             name = self.sink.names.slot(slot)
             produced = self.kafka.execute(Produce(name, begun.ids.producer_id, begun.ids.producer_epoch, slot, (row,)))
             self.base_offsets[TopicPartition("t", slot)] = produced.base_offset
-            self.run(two_phase.prepare(self.sink, begun, Marker(micro_batch_id, query_id, row)))
+            self.run(attempt.prepare(self.sink, begun, Marker(micro_batch_id, query_id, row)))
         return SlotPrepared(slot, begun.ids, query_id, row, begun.visible, (TopicPartition("t", slot),))
 
     def tasks(self, slots: int, micro_batch_id: int = 0) -> tuple[Facts, list[SlotPrepared]]:
-        found = self.run(two_phase.plan(self.sink))
+        found = self.run(planning.plan(self.sink))
         return found, [self.task(found, micro_batch_id, slot) for slot in range(slots)]
 
     def decision(self) -> Decision:
@@ -139,7 +139,7 @@ class Exchange:
     def committing(
         self, found: Facts, done: Sequence[SlotPrepared], micro_batch_id: int = 0, now_ms: int = 0, **given: Any
     ) -> Steps[None]:
-        return two_phase.commit(self.sink, found, done, micro_batch_id=micro_batch_id, now_ms=now_ms, **given)
+        return deciding.commit(self.sink, found, done, micro_batch_id=micro_batch_id, now_ms=now_ms, **given)
 
     def commit(self, found: Facts, done: Sequence[SlotPrepared], micro_batch_id: int = 0, open_ms: int = 0) -> None:
         """`open_ms`: the time since the tasks' rows, by all clocks."""
@@ -147,7 +147,7 @@ class Exchange:
         self.run(self.committing(found, done, micro_batch_id, open_ms=open_ms))
 
     def beginning(self, found: Facts, slot: int = 0, micro_batch_id: int = 0, **given: Any) -> Steps[SlotBegun]:
-        return two_phase.begin(self.sink, found, slot=slot, micro_batch_id=micro_batch_id, query_id="q", **given)
+        return attempt.begin(self.sink, found, slot=slot, micro_batch_id=micro_batch_id, query_id="q", **given)
 
     def touched(self, slots: int) -> list[TopicPartition]:
         """Return the partitions of these slots' rows."""

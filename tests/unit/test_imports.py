@@ -63,8 +63,8 @@ PURE = frozenset({
     "kafka.auth.jaas", "kafka.auth.kerberos_failures",
     "records", "errors.exhaustion", "errors.quoting", "errors.redaction",
     "commit.handover", "commit.hanging", "commit.markers", "commit.open_transactions", "commit.replay",
-    "commit.requests",
-    "commit.two_phase", "cli.transactions_json", "doctor.connection_failures", "doctor.findings", "doctor.report",
+    "commit.attempt", "commit.deciding", "commit.ending", "commit.planning", "commit.requests",
+    "cli.transactions_json", "doctor.connection_failures", "doctor.findings", "doctor.report",
 })  # fmt: skip
 IMPURE_IMPORTS = frozenset({"socket", "ssl", "selectors", "threading", "time"})
 

@@ -13,7 +13,7 @@ again, unchanged, to the broker that is the right one by then. Time in which a b
 
 A shell: it has a clock, and no thread. Its connections are its own, and the calling thread drives them. Or they are a
 producer's (`Producer.admin`), and the producer's Sender thread drives them (`driver.py`). The decisions are elsewhere:
-`kafka.coordinators` (which answers are definite, which broker to ask), `commit.two_phase` (what to ask).
+`kafka.coordinators` (which answers are definite, which broker to ask), `commit` (what to ask).
 
 Non-obvious:
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from kafka_sink.commit import two_phase
+from kafka_sink.commit import deciding, planning
 from kafka_sink.commit.first_name import check_first_name
 from kafka_sink.commit.markers import Decision, Ids
 from kafka_sink.commit.replay import check_decision, check_replay
@@ -65,7 +65,7 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskCommitMessage
             _prove(client, plan, messages)
         run(
             client,
-            two_phase.commit(
+            deciding.commit(
                 plan.sink,
                 plan.facts,
                 [message.prepared for message in messages],
@@ -116,7 +116,7 @@ def _forget(given: GivenOptions, plan: Plan) -> None:
         with lease_admin_client(planned_config(given).producer, plan.sink.cluster_id) as client:
             try:
                 with client.within(FORGET_MS):
-                    run(client, two_phase.forget(plan.sink, plan.facts.generation))
+                    run(client, deciding.forget(plan.sink, plan.facts.generation))
             except KafkaSinkError as error:
                 # A different error class, so that the client does not check the cluster's hosts (`look_at_hosts`).
                 raise _LeftThere from error
@@ -199,7 +199,7 @@ def _check_written(given: GivenOptions, plan: Plan, counted: Sequence[CountedCom
     ):
         led, leaderless = client.partitions(topics)
         _warn_of_recreated_topics(plan, plan.facts.decision, client.topic_ids(topics))
-        steps = two_phase.check_written(
+        steps = planning.check_written(
             plan.sink,
             plan.facts,
             [each.fingerprint for each in counted],
@@ -249,7 +249,7 @@ def abort_run(given: GivenOptions, prefix: str, generation: Ids) -> None:
         return
     try:
         with lease_admin_client(config.producer, has_worked=True) as client, client.within(ABORT_MS):
-            run(client, two_phase.abort(sink_of(config, prefix, client), generation))
+            run(client, planning.abort(sink_of(config, prefix, client), generation))
     except KafkaSinkError as error:
         log.warning(
             "the open transactions of this run of %r could not be ended. read_committed readers wait until the "

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_sink.commit import two_phase
+from kafka_sink.commit import planning
 from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.commit.handover import Facts, Sink, SlotPrepared, command
 from kafka_sink.commit.markers import Decision, Ids, Names
@@ -115,7 +115,7 @@ def plan_batch(given: GivenOptions) -> Plan:
         facts = _take_over(client, config, sink)
         is_written = is_versioned and run(
             client,
-            two_phase.is_written(
+            planning.is_written(
                 sink, facts, query_id=batch.query_id, version=batch.batch_id, allow_lost_state=config.allow_lost_state
             ),
         )
@@ -198,7 +198,7 @@ def _name_stream(given: GivenOptions, checkpoint: str | None, config: SinkConfig
 
 
 def _take_over(client: AdminClient, config: SinkConfig, sink: Sink) -> Facts:
-    facts = run(client, two_phase.plan(sink, allow_lost_state=config.allow_lost_state))
+    facts = run(client, planning.plan(sink, allow_lost_state=config.allow_lost_state))
     if facts.decision is None:
         _refuse_diskless(client, config)
         if sink.comes_again:
@@ -260,7 +260,7 @@ def _warn_of_another_query(name: StreamName, decision: Decision | None) -> None:
 def _end_hanging(client: AdminClient, config: SinkConfig, sink: Sink, facts: Facts) -> None:
     if facts.decision is not None:
         touched = _partitions(client, facts.decision.topics)
-        steps = two_phase.end_what_hangs(sink, facts, touched, allow_lost_state=config.allow_lost_state)
+        steps = planning.end_what_hangs(sink, facts, touched, allow_lost_state=config.allow_lost_state)
         run(client, steps)
 
 

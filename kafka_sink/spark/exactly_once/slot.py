@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 
-from kafka_sink.commit import two_phase
+from kafka_sink.commit import attempt
 from kafka_sink.commit.handover import SlotBegun, SlotPrepared
 from kafka_sink.commit.markers import Marker
 from kafka_sink.commit.runner import run
@@ -131,7 +131,7 @@ class _Slot:
     producer: Producer
 
     def begin(self) -> SlotBegun:
-        steps = two_phase.begin(
+        steps = attempt.begin(
             self.plan.sink,
             self.plan.facts,
             slot=self.task.slot,
@@ -166,7 +166,7 @@ class _Slot:
             fingerprint=fingerprint,
         )
         digest = _digest_of(fingerprint, self.config)
-        run(self.producer.admin, two_phase.prepare(sink, begun, Marker(micro_batch_id, query_id, digest)))
+        run(self.producer.admin, attempt.prepare(sink, begun, Marker(micro_batch_id, query_id, digest)))
         written = {TopicPartition(each.topic, each.partition): each for each in rows.partitions}
         return rows, self._prepared(begun, digest, tuple(written), written)
 

@@ -10,7 +10,7 @@ import pytest
 import apis
 from exchange import REFUSALS, Exchange, after_decision, after_tasks, instead
 from kafka_sink import errors
-from kafka_sink.commit import two_phase
+from kafka_sink.commit import planning
 from kafka_sink.commit.handover import Facts, SlotPrepared
 from kafka_sink.commit.hanging import PAUSES_MS, Hanging, check_leaders, write_commit_markers
 from kafka_sink.commit.markers import Ids
@@ -149,7 +149,7 @@ def nothing_was_committed_and_the_next_run_is(exchange: Exchange, found: Facts) 
     """Which first aborts, as Spark does when a commit fails."""
     assert (exchange.asked["EndTxn"], exchange.kafka.visible) == (0, [])
     exchange.answer = lambda request: None
-    exchange.run(two_phase.abort(exchange.sink, found.generation))
+    exchange.run(planning.abort(exchange.sink, found.generation))
     exchange.micro_batch(2)
     assert exchange.kafka.visible == ["0/0", "0/1"]
 
@@ -243,7 +243,7 @@ def test_what_is_open_is_looked_at_again_after_waiting_for_a_leader(age_ms: int,
 
 def test_rows_that_another_run_has_ended_are_no_loss_to_be_told_of() -> None:
     exchange, found, done = after_tasks(1)
-    exchange.run(two_phase.plan(exchange.sink))
+    exchange.run(planning.plan(exchange.sink))
     exchange.answer = instead(apis.DescribeProducersRequest, nothing_on(0))
     slots = [replace(done[0], first_offsets={("t", 0): 17})]
     with pytest.raises(errors.DriverFenced):

@@ -10,7 +10,7 @@ import pytest
 
 import apis
 from exchange import BOTH_VERSIONS, Exchange, after_commit, after_decision, instead, is_end_of
-from kafka_sink.commit import two_phase
+from kafka_sink.commit import attempt, ending, planning
 from kafka_sink.commit.handover import Facts
 from kafka_sink.commit.markers import FORGOTTEN, NOTHING_COMMITTED, Ids, Marker, digest_of
 from kafka_sink.commit.requests import PARTITION, ToCoordinator, described, read_decision, read_markers
@@ -24,7 +24,7 @@ def lose(exchange: Exchange, *slots: int, decision: bool = False) -> None:
 
 
 def plan(exchange: Exchange) -> Facts:
-    return exchange.run(two_phase.plan(exchange.sink))
+    return exchange.run(planning.plan(exchange.sink))
 
 
 def markers(exchange: Exchange, slots: Iterable[int] = range(2)) -> dict[int, Marker]:
@@ -99,7 +99,7 @@ def test_a_decision_without_digests_has_the_marker_restored_without() -> None:
 def test_a_driver_that_is_overtaken_while_it_restores_leaves_the_sink_to_the_other() -> None:
     exchange = after_commit(1)
     lose(exchange, 0)
-    late = two_phase.plan(exchange.sink)
+    late = planning.plan(exchange.sink)
     effects = exchange.run_until(late, lambda effects: "TxnOffsetCommit" in type(effects[0].request).__name__)
     exchange.micro_batch(1)
     exchange.micro_batch(1, 1)
@@ -111,10 +111,10 @@ def test_a_driver_that_is_overtaken_while_it_restores_leaves_the_sink_to_the_oth
 def test_a_restoring_transaction_that_timed_out_is_made_again() -> None:
     exchange = after_commit(1)
     lose(exchange, 0)
-    planning = two_phase.plan(exchange.sink)
-    effects = exchange.run_until(planning, is_end_of("orders.driver"))
+    steps = planning.plan(exchange.sink)
+    effects = exchange.run_until(steps, is_end_of("orders.driver"))
     exchange.kafka.time_out("orders.driver")
-    assert exchange.run(planning, effects).visible == {0: Marker(0, "q", digest_of("0/0"))}
+    assert exchange.run(steps, effects).visible == {0: Marker(0, "q", digest_of("0/0"))}
 
 
 @BOTH_VERSIONS
@@ -137,8 +137,8 @@ def test_a_write_that_never_comes_again_decides_nothing_that_an_abort_repeats() 
     exchange.micro_batch(2)
     assert exchange.asked["InitProducerId"] == exchange.asked["EndTxn"] == exchange.asked["TxnOffsetCommit"] == 3
     exchange = Exchange(is_new=True)
-    found = exchange.run(two_phase.plan(replace(exchange.sink, comes_again=False)))
-    exchange.run(two_phase.abort(exchange.sink, found.generation))
+    found = exchange.run(planning.plan(replace(exchange.sink, comes_again=False)))
+    exchange.run(planning.abort(exchange.sink, found.generation))
     assert exchange.run(read_decision(exchange.sink)) is None
 
 
@@ -163,7 +163,7 @@ def test_a_part_of_a_decision_that_is_gone_is_the_whole_of_it() -> None:
 def test_a_slot_that_is_inited_while_it_is_marked_as_new_is_looked_at_again(version: int) -> None:
     exchange = Exchange(version, is_new=True)
     found = plan(exchange)
-    begin = two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=0, query_id="q")
+    begin = attempt.begin(exchange.sink, found, slot=0, micro_batch_id=0, query_id="q")
     effects = exchange.run_until(begin, lambda effects: isinstance(effects[0].request, apis.EndTxnRequest))
     effects = begin.send([exchange.execute(effect) for effect in effects])
     assert isinstance(effects[0].request, apis.InitProducerIdRequest)
@@ -198,7 +198,7 @@ def test_what_a_state_proves_of_pinned_ids(version: int, state: str, raised_by: 
     said = replace(found, state=state, producer_epoch=5 + raised_by)
     for description, proved in ((said, expected), (replace(said, producer_id=1), None)):
         exchange.answer = refuses_to_end(description, version)
-        assert exchange.run(two_phase.finish(exchange.sink, pinned)) == {0: proved}
+        assert exchange.run(ending.finish(exchange.sink, pinned)) == {0: proved}
 
 
 def refuses_to_end(description: apis.TransactionDescription, version: int) -> Callable[[Any], Any]:
@@ -227,7 +227,7 @@ def written(version: int, micro_batches: int, *, last_epoch: int = 32_766, is_ne
     exchange.kafka.remember()
     for micro_batch_id in range(micro_batches):
         if micro_batch_id == micro_batches - 1:
-            exchange.run(two_phase.plan(exchange.sink))
+            exchange.run(planning.plan(exchange.sink))
             exchange.kafka.mark()
         exchange.micro_batch(2, micro_batch_id)
     return exchange
@@ -235,7 +235,7 @@ def written(version: int, micro_batches: int, *, last_epoch: int = 32_766, is_ne
 
 def stopped(exchange: Exchange) -> StateWentBack:
     with pytest.raises(StateWentBack) as raised:
-        exchange.run(two_phase.plan(exchange.sink))
+        exchange.run(planning.plan(exchange.sink))
     return raised.value
 
 
@@ -262,7 +262,7 @@ def test_a_first_micro_batch_is_not_written_again_by_slots_that_say_that_nothing
     exchange.kafka.remember()
     found, done = exchange.tasks(2)
     exchange.kafka.mark()
-    exchange.run(two_phase.end_what_hangs(exchange.sink, found, exchange.touched(2)))
+    exchange.run(planning.end_what_hangs(exchange.sink, found, exchange.touched(2)))
     exchange.commit(found, done)
     exchange.kafka.roll_offsets_back_to_mark()
     error = stopped(exchange)
@@ -286,7 +286,7 @@ def test_rows_of_a_lost_decision_that_is_carried_out_in_part_are_not_aborted(ver
 def test_allow_lost_state_goes_on_from_what_the_offsets_know(version: int) -> None:
     exchange = written(version, 2)
     exchange.kafka.roll_offsets_back_to_mark()
-    found = exchange.run(two_phase.plan(exchange.sink, allow_lost_state=True))
+    found = exchange.run(planning.plan(exchange.sink, allow_lost_state=True))
     assert found.decision is not None and (found.decision.micro_batch_id, found.missing) == (0, [])
 
 
@@ -297,9 +297,9 @@ def test_runs_that_failed_since_the_decision_are_no_loss(version: int) -> None:
         exchange = written(version, 2, last_epoch=last_epoch)
         for _ in range(3):
             exchange.tasks(2, 2)
-        exchange.run(two_phase.plan(exchange.sink))
+        exchange.run(planning.plan(exchange.sink))
         found, done = exchange.tasks(2, 2)
-        exchange.run(two_phase.end_what_hangs(exchange.sink, found, exchange.touched(2)))
+        exchange.run(planning.end_what_hangs(exchange.sink, found, exchange.touched(2)))
         exchange.commit(found, done, 2)
         assert exchange.kafka.visible == [f"{n}/{slot}" for n in range(3) for slot in (0, 1)]
 
@@ -307,7 +307,7 @@ def test_runs_that_failed_since_the_decision_are_no_loss(version: int) -> None:
 @BOTH_VERSIONS
 def test_a_slot_that_said_nothing_and_died_is_no_loss(version: int) -> None:
     exchange = Exchange(version, is_new=True)
-    found = exchange.run(two_phase.plan(exchange.sink))
+    found = exchange.run(planning.plan(exchange.sink))
     is_second = iter([False, True])
     exchange.run_until(exchange.beginning(found), lambda effects: "InitProducerId" in str(effects) and next(is_second))
     (slot,) = exchange.run(described(["orders.0"]))
@@ -317,7 +317,7 @@ def test_a_slot_that_said_nothing_and_died_is_no_loss(version: int) -> None:
     # Nor is what an earlier release said of an empty one.
     exchange = Exchange(version)
     assert exchange.tasks(1)[0].decision is None
-    exchange.run(two_phase.plan(exchange.sink))
+    exchange.run(planning.plan(exchange.sink))
     exchange.micro_batch(2)
     assert exchange.kafka.visible == ["0/0", "0/1"]
 
@@ -325,8 +325,8 @@ def test_a_slot_that_said_nothing_and_died_is_no_loss(version: int) -> None:
 @BOTH_VERSIONS
 def test_a_driver_that_is_overtaken_while_it_looks_is_fenced(version: int) -> None:
     exchange = written(version, 2)
-    exchange.run(two_phase.plan(exchange.sink))
-    late = two_phase.plan(exchange.sink)
+    exchange.run(planning.plan(exchange.sink))
+    late = planning.plan(exchange.sink)
     waiting = exchange.run_until(late, lambda effects: "DescribeTransactions" in str(effects))
     exchange.micro_batch(2, 2)
     with pytest.raises(DriverFenced):
@@ -337,13 +337,13 @@ def test_a_driver_that_is_overtaken_while_it_looks_is_fenced(version: int) -> No
 def test_a_leader_that_knows_later_ids_than_the_coordinator_stops_the_plan(version: int) -> None:
     exchange = written(version, 2)
     exchange.kafka.roll_back_to_mark()
-    found = exchange.run(two_phase.plan(exchange.sink))
+    found = exchange.run(planning.plan(exchange.sink))
     assert found.decision is not None and found.decision.micro_batch_id == 0
     with pytest.raises(StateWentBack) as raised:
-        exchange.run(two_phase.end_what_hangs(exchange.sink, found, exchange.touched(2)))
+        exchange.run(planning.end_what_hangs(exchange.sink, found, exchange.touched(2)))
     assert (raised.value.topic, raised.value.slots) == (TRANSACTIONS, (0, 1))
     assert all("leader" in each for each in raised.value.found)
-    exchange.run(two_phase.end_what_hangs(exchange.sink, found, exchange.touched(2), allow_lost_state=True))
+    exchange.run(planning.end_what_hangs(exchange.sink, found, exchange.touched(2), allow_lost_state=True))
 
 
 @BOTH_VERSIONS
@@ -354,7 +354,7 @@ def test_ids_that_a_coordinator_which_went_back_gives_out_again_are_not_used(ver
         exchange.kafka.roll_transactions_back_to_mark()
     else:
         exchange.kafka.roll_transactions_back(ALL)
-    found = exchange.run(two_phase.plan(exchange.sink))
+    found = exchange.run(planning.plan(exchange.sink))
     assert found.decision is not None and found.decision.micro_batch_id == 1
     assert is_later(found.generation, found.decision.generation)
     for slot, pinned in enumerate(found.decision.pinned):

@@ -10,13 +10,13 @@ import pytest
 
 import apis
 from exchange import BOTH_VERSIONS, Exchange, ends_both, instead, refused, said_of
-from kafka_sink.commit import open_transactions, two_phase
+from kafka_sink.commit import ending, open_transactions, planning
+from kafka_sink.commit.deciding import forget
 from kafka_sink.commit.handover import Facts, SlotPrepared
 from kafka_sink.commit.hanging import PAUSES_MS
 from kafka_sink.commit.markers import Ids, Names
 from kafka_sink.commit.open_transactions import OpenProducer, Seen, SinkTransactions, describe_sink, look
 from kafka_sink.commit.requests import Effect, Steps, check_generation
-from kafka_sink.commit.two_phase import forget
 from kafka_sink.errors import DecisionPending, DriverFenced, TransactionTimedOut
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
@@ -181,7 +181,7 @@ def test_a_marker_tells_of_what_was_pinned_whatever_the_slot_did_since(
     operator = Operator()
     ids = operator.decide()[0].ids
     if is_visible:
-        operator.run(two_phase.finish(operator.sink, operator.decision()))
+        operator.run(ending.finish(operator.sink, operator.decision()))
     else:
         operator.kafka.abort_manually("orders.0")
     later = Ids(ids.producer_id + 500, 0) if producer_id_is_spent else Ids(ids.producer_id, ids.producer_epoch + 9)
@@ -377,7 +377,7 @@ def test_wherever_it_stops_no_rows_seem_missing_and_an_abort_takes_none_away(ver
         found = looked_at(exchange)
         assert found.missing == ()
         assert (found.decision is None) == found.is_forgotten
-        exchange.run(two_phase.abort(exchange.sink, facts.generation))
+        exchange.run(planning.abort(exchange.sink, facts.generation))
         assert (exchange.kafka.visible, exchange.kafka.holding_back()) == (ROWS, [])
         assert looked_at(exchange).missing == ()
         if carried_out < step:

@@ -22,7 +22,7 @@ from exchange import (
     prepared,
 )
 from kafka_sink import errors
-from kafka_sink.commit import two_phase
+from kafka_sink.commit import planning
 from kafka_sink.commit.first_name import check_first_name
 from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
 from kafka_sink.commit.markers import FORGOTTEN, Ids, Marker, Names, digest_of
@@ -162,7 +162,7 @@ def test_a_sink_whose_last_decision_is_the_querys_is_its_own_and_not_anothers() 
 def test_a_sink_that_has_decided_nothing_may_be_about_to(planned: bool) -> None:
     """Its driver may have died in the first micro-batch, or be about to decide: who plans next has to fence it."""
     exchange = Exchange(is_new=True)
-    exchange.run(two_phase.plan(exchange.sink) if planned else two_phase.take_over(exchange.sink))
+    exchange.run(planning.plan(exchange.sink) if planned else planning.take_over(exchange.sink))
     assert exchange.run(began_as(exchange.sink, "q"))
 
 
@@ -172,7 +172,7 @@ def test_a_coordinator_that_stood_still_does_not_hide_the_querys_decision(reads:
     """Another query decided before it."""
     exchange = Exchange(is_new=True)
     for query_id in ("another", "q"):
-        facts = exchange.run(two_phase.plan(exchange.sink))
+        facts = exchange.run(planning.plan(exchange.sink))
         exchange.commit(facts, [exchange.task(facts, 0, slot, query_id) for slot in range(2)])
     exchange.kafka.stand_still(changes, reads)
     assert exchange.run(began_as(exchange.sink, "q"))
@@ -233,7 +233,7 @@ def test_a_build_that_went_back_and_decided_nothing_takes_no_stream_from_its_pla
     """An earlier build derives another name of the checkpoint, finds nothing there, and stops with StateExpired."""
     exchange = Exchange(is_new=True)
     earlier = named(exchange, "spelled")
-    earlier.run(two_phase.plan(earlier.sink))
+    earlier.run(planning.plan(earlier.sink))
     assert earlier.run(began_as(earlier.sink, None, otherwise="orders"))
     exchange.micro_batch(2)
     assert not earlier.run(began_as(earlier.sink, None, otherwise="orders"))

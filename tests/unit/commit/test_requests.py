@@ -8,7 +8,7 @@ import pytest
 
 import apis
 from exchange import FENCES, REFUSALS, Exchange, after_commit, after_tasks, attempt_fails, instead, refused, said_of
-from kafka_sink.commit import requests, runner, two_phase
+from kafka_sink.commit import planning, requests, runner
 from kafka_sink.commit.markers import Decision, Ids
 from kafka_sink.errors import CoordinatorUnavailable, DriverFenced
 from kafka_sink.kafka.admin.client import AdminClient
@@ -33,7 +33,7 @@ def test_a_description_that_is_refused_is_no_transaction_that_is_closed(code: in
     exchange, found, done = after_tasks(1)
     exchange.answer = instead(apis.DescribeTransactionsRequest, said_of("orders.0", None, "", code))
     looking = requests.check_generation(exchange.sink, found.generation)
-    for steps in (two_phase.plan(exchange.sink), looking, exchange.committing(found, done)):
+    for steps in (planning.plan(exchange.sink), looking, exchange.committing(found, done)):
         assert refused(exchange, steps).api == "DescribeTransactions"
 
 
@@ -41,7 +41,7 @@ def test_a_description_that_is_refused_is_no_transaction_that_is_closed(code: in
 def test_a_group_that_cannot_be_read_is_not_one_without_an_offset(code: int) -> None:
     answer = apis.OffsetFetchResponse(0, (apis.GroupOffset("orders.decision", code, -1, ""),))
     exchange = Exchange(answer=instead(apis.OffsetFetchRequest, answer))
-    assert refused(exchange, two_phase.plan(exchange.sink)).code == code
+    assert refused(exchange, planning.plan(exchange.sink)).code == code
 
 
 @pytest.mark.parametrize("code", REFUSALS)

@@ -9,7 +9,7 @@ import pytest
 import apis
 from exchange import BOTH_VERSIONS, GENERATION, SINK, Exchange, facts, outcome, said_of
 from kafka_sink import errors
-from kafka_sink.commit import open_transactions, two_phase
+from kafka_sink.commit import attempt, ending, open_transactions, planning
 from kafka_sink.commit.handover import Facts, SlotPrepared
 from kafka_sink.commit.markers import (
     METADATA_MAX_CHARACTERS,
@@ -41,7 +41,7 @@ def tasks(exchange: Exchange, found: Facts, micro_batch_id: int, *with_rows: int
 
 
 def micro_batch(exchange: Exchange, micro_batch_id: int, *with_rows: int) -> None:
-    found = exchange.run(two_phase.plan(exchange.sink))
+    found = exchange.run(planning.plan(exchange.sink))
     exchange.asked.clear()
     exchange.commit(found, tasks(exchange, found, micro_batch_id, *with_rows), micro_batch_id)
 
@@ -85,7 +85,7 @@ def test_a_slot_that_rests_costs_no_request_of_its_own(version: int) -> None:
     assert exchange.kafka.visible == ["0/0", "0/1", "0/2", "1/0"]
     assert (exchange.decision().resting, exchange.decision().pinned[1:]) == ({1, 2}, before.pinned[1:])
     exchange.asked.clear()
-    found = exchange.run(two_phase.plan(exchange.sink))
+    found = exchange.run(planning.plan(exchange.sink))
     assert (found.missing, found.visible.keys(), found.awake) == ([], {0, 1, 2}, ())
     assert {exchange.asked[api] for api in ("EndTxn", "TxnOffsetCommit", "OffsetCommit")} == {0}
 
@@ -93,7 +93,7 @@ def test_a_slot_that_rests_costs_no_request_of_its_own(version: int) -> None:
 @BOTH_VERSIONS
 def test_a_slot_goes_on_after_a_rest_by_what_the_plan_has_read(version: int) -> None:
     exchange = after_a_rest(version)
-    found = exchange.run(two_phase.plan(exchange.sink))
+    found = exchange.run(planning.plan(exchange.sink))
     exchange.asked.clear()
     exchange.run(exchange.beginning(found, slot=1, micro_batch_id=2))
     assert exchange.asked == {"DescribeTransactions": 1, "InitProducerId": 1}
@@ -107,7 +107,7 @@ def without_rows(exchange: Exchange, found: Facts, micro_batch_id: int, slot: in
     if found.resting_ids(slot, exchange.sink.transaction_version) is not None:
         return rested(exchange, found, slot)
     begun = exchange.run(exchange.beginning(found, slot, micro_batch_id))
-    exchange.run(two_phase.prepare(exchange.sink, begun, Marker(micro_batch_id, "q", NO_ROWS)))
+    exchange.run(attempt.prepare(exchange.sink, begun, Marker(micro_batch_id, "q", NO_ROWS)))
     return SlotPrepared(slot, begun.ids, "q", NO_ROWS, begun.visible)
 
 
@@ -116,14 +116,14 @@ def test_a_lost_decision_shows_though_its_rows_are_in_a_slot_that_no_other_names
     exchange = Exchange(version)
     exchange.kafka.remember()
     exchange.micro_batch(2, 0)
-    found = exchange.run(two_phase.plan(exchange.sink))
+    found = exchange.run(planning.plan(exchange.sink))
     exchange.kafka.mark()
     done = [without_rows(exchange, found, 1, slot) for slot in (0, 1)]
     exchange.commit(found, [*done, exchange.task(found, 1, 2)], 1)
     assert exchange.kafka.visible == ["0/0", "0/1", "1/2"]
     exchange.kafka.roll_offsets_back_to_mark()
     with pytest.raises(errors.StateWentBack) as raised:
-        exchange.run(two_phase.plan(exchange.sink))
+        exchange.run(planning.plan(exchange.sink))
     assert raised.value.slots == (0,)
 
 
@@ -164,16 +164,16 @@ def test_a_slot_that_rested_has_no_rows_in_a_replay_once_others_are_visible() ->
 @BOTH_VERSIONS
 def test_rows_that_another_attempt_of_a_slot_found_are_not_left_open(version: int) -> None:
     exchange = after_a_rest(version)
-    found = exchange.run(two_phase.plan(exchange.sink))
+    found = exchange.run(planning.plan(exchange.sink))
     exchange.task(found, 2, 1)
     done = tasks(exchange, found, 2, 0)
     with pytest.raises(errors.AttemptReplaced) as raised:
         exchange.commit(found, done, 2)
     assert raised.value.transactional_id == "orders.1"
-    exchange.run(two_phase.abort(exchange.sink, found.generation))
+    exchange.run(planning.abort(exchange.sink, found.generation))
     assert exchange.kafka.holding_back() == []
     # Where another run has begun, its transactions are none of this run's business.
-    other = exchange.run(two_phase.plan(exchange.sink))
+    other = exchange.run(planning.plan(exchange.sink))
     exchange.task(other, 2, 1)
     with pytest.raises(errors.DriverFenced):
         exchange.commit(found, done, 2)
@@ -187,7 +187,7 @@ def test_an_open_transaction_under_ids_that_have_committed_keeps_its_slot_awake(
     exchange.kafka.remember()
     micro_batch(exchange, 0, 0, 1, 2)
     lists_as_open(exchange, 1_000)
-    found = exchange.run(two_phase.plan(exchange.sink))
+    found = exchange.run(planning.plan(exchange.sink))
     assert (found.awake, found.resting_ids(1, version), found.resting_ids(2, version) is None) == ((1,), None, False)
 
 
@@ -195,7 +195,7 @@ def test_an_open_transaction_under_ids_that_have_committed_keeps_its_slot_awake(
 def test_while_a_stale_coordinator_of_a_resting_slot_is_waited_for_another_may_time_out(version: int) -> None:
     """It still lists the commit before the rest as open."""
     exchange = after_a_rest(version)
-    found = exchange.run(two_phase.plan(exchange.sink))
+    found = exchange.run(planning.plan(exchange.sink))
     done = tasks(exchange, found, 2, 0)
     lists_as_open(exchange, 3, then=lambda: exchange.kafka.time_out("orders.0"))
     exchange.asked.clear()
@@ -209,7 +209,7 @@ def test_a_transaction_grows_older_while_a_resting_slots_coordinator_is_waited_f
     """55 s are left to it."""
     for age_ms, is_in_time in ((54_986, True), (54_987, False)):
         exchange = after_a_rest()
-        found = exchange.run(two_phase.plan(exchange.sink))
+        found = exchange.run(planning.plan(exchange.sink))
         done = tasks(exchange, found, 2, 0)
         # 2, 4 and 8 ms.
         lists_as_open(exchange, 3)
@@ -230,7 +230,7 @@ def test_what_is_open_under_the_ids_of_a_slot_that_rests_is_not_decided_and_abor
     (is_open,) = exchange.run(open_transactions.describe_sink(exchange.sink, seen)).undecided
     assert (is_open.slot, is_open.ids) == (1, ids)
     (aborted,) = exchange.run(open_transactions.abort_manually(exchange.sink))
-    assert (aborted.transactional_id, exchange.run(two_phase.list_open(exchange.sink))) == (name, [])
+    assert (aborted.transactional_id, exchange.run(ending.list_open(exchange.sink))) == (name, [])
     micro_batch(exchange, 2, 0, 1)
     assert exchange.kafka.visible[4:] == ["2/0", "2/1"]
 
@@ -251,7 +251,7 @@ def test_a_slot_whose_marker_expired_while_it_rested_says_that_nothing_was_commi
     """Then a marker that is missing later was lost, as that of any slot."""
     exchange = after_a_rest()
     exchange.kafka.forget_offsets([exchange.sink.names.slot(2)])
-    found = exchange.run(two_phase.plan(exchange.sink))
+    found = exchange.run(planning.plan(exchange.sink))
     assert (found.markers[2], found.missing) == (NOTHING_COMMITTED, [])
     micro_batch(exchange, 2, 0, 2)
     assert exchange.kafka.visible[4:] == ["2/0", "2/2"]
@@ -259,11 +259,11 @@ def test_a_slot_whose_marker_expired_while_it_rested_says_that_nothing_was_commi
 
 def test_the_total_of_a_version_leaves_slots_out_that_rested() -> None:
     exchange = after_a_rest()
-    found = exchange.run(two_phase.plan(exchange.sink))
-    steps = two_phase.check_written(exchange.sink, found, [NO_ROWS, "1/0", NO_ROWS], total=_rows, touched=())
+    found = exchange.run(planning.plan(exchange.sink))
+    steps = planning.check_written(exchange.sink, found, [NO_ROWS, "1/0", NO_ROWS], total=_rows, touched=())
     exchange.run(steps)
     with pytest.raises(errors.NonDeterministicReplay):
-        exchange.run(two_phase.check_written(exchange.sink, found, ["x"] * 3, total=_rows, touched=()))
+        exchange.run(planning.check_written(exchange.sink, found, ["x"] * 3, total=_rows, touched=()))
 
 
 def _rows(fingerprints: object) -> list[str]:
@@ -296,5 +296,5 @@ def test_a_list_of_rests_of_somebody_else_is_not_guessed_at(wrong: str) -> None:
 
 def test_the_sink_of_a_batch_write_has_no_decision_and_no_rest() -> None:
     exchange = Exchange(is_new=True, comes_again=False)
-    found = exchange.run(two_phase.plan(exchange.sink))
+    found = exchange.run(planning.plan(exchange.sink))
     assert found.resting_ids(1, SINK.transaction_version) is None

@@ -30,7 +30,7 @@ from exchange import (
     said_of,
 )
 from kafka_sink import errors
-from kafka_sink.commit import two_phase
+from kafka_sink.commit import ending, planning
 from kafka_sink.commit.handover import Facts, SlotPrepared
 from kafka_sink.commit.markers import FORGOTTEN, Decision, Ids, Marker, Names, digest_of
 from kafka_sink.commit.replay import check_decision
@@ -56,7 +56,7 @@ def standing(found: Facts, version: int, *, allowed: bool = False) -> object:
     """Whether the version is written, or the error that says why it may not be."""
     try:
         return Exchange(answer=this_generation).run(
-            two_phase.is_written(OF_BATCHES, found, query_id="q", version=version, allow_lost_state=allowed)
+            planning.is_written(OF_BATCHES, found, query_id="q", version=version, allow_lost_state=allowed)
         )
     except errors.ExactlyOnceError as error:
         assert "version" in as_version(error)
@@ -93,7 +93,7 @@ def test_a_version_is_written_once_and_none_that_is_torn_is_passed(
 
 def test_a_torn_version_is_named_with_what_is_missing() -> None:
     torn = facts(4, {1: "b"}, slots=3)
-    steps = two_phase.is_written(OF_BATCHES, torn, query_id="q", version=9, allow_lost_state=False)
+    steps = planning.is_written(OF_BATCHES, torn, query_id="q", version=9, allow_lost_state=False)
     with pytest.raises(errors.CommittedDataMissing) as raised:
         Exchange(answer=this_generation).run(steps)
     assert "Run version 4 again" in as_version(raised.value)
@@ -112,7 +112,7 @@ def test_a_version_is_compared_as_a_whole_or_by_slots_if_markers_were_lost(
     found: Facts, same: list[list[str]], others: list[list[str]], error: type[Exception]
 ) -> None:
     def check(counted: list[str], allowed: bool = False) -> None:
-        steps = two_phase.check_written(
+        steps = planning.check_written(
             OF_BATCHES,
             found,
             counted,
@@ -135,14 +135,14 @@ def test_a_version_is_compared_as_a_whole_or_by_slots_if_markers_were_lost(
 def test_a_write_overtaken_while_it_plans_does_not_take_the_others_rows_for_its_own() -> None:
     exchange = Exchange(is_versioned=True)
     exchange.micro_batch(2)
-    late = two_phase.plan(exchange.sink)
+    late = planning.plan(exchange.sink)
     looking = exchange.run_until(late, lambda effects: getattr(effects[0].request, "group_ids", ()) == ("orders.0",))
     exchange.micro_batch(2, 7)
     found = exchange.run(late, looking)
     assert found.decision is not None and found.decision.micro_batch_id == 0
     assert found.missing == [0, 1]
     with pytest.raises(errors.DriverFenced):
-        exchange.run(two_phase.is_written(exchange.sink, found, query_id="q", version=9, allow_lost_state=False))
+        exchange.run(planning.is_written(exchange.sink, found, query_id="q", version=9, allow_lost_state=False))
 
 
 def test_a_version_below_a_visible_one_is_not_written_though_the_decision_is_gone() -> None:
@@ -216,7 +216,7 @@ def test_a_replay_of_what_is_visible_whole_may_have_further_slots_only_without_r
     with pytest.raises(errors.NonDeterministicReplay) as raised:
         exchange.commit(found, done)
     assert raised.value.slots == (2,)
-    exchange.run(two_phase.abort(exchange.sink, found.generation))
+    exchange.run(planning.abort(exchange.sink, found.generation))
     assert exchange.kafka.visible == ["0/0", "0/1"]
     check_decision(
         exchange.sink, found, [*done[:2], replace(done[2], partitions=())], micro_batch_id=0,
@@ -226,7 +226,7 @@ def test_a_replay_of_what_is_visible_whole_may_have_further_slots_only_without_r
 
 def test_a_new_query_under_an_old_name_is_not_taken_for_the_old_one() -> None:
     exchange = after_commit(2)
-    found = exchange.run(two_phase.plan(exchange.sink))
+    found = exchange.run(planning.plan(exchange.sink))
     exchange.commit(found, [exchange.task(found, 0, slot, query_id="another") for slot in range(2)])
     assert exchange.kafka.visible == ["0/0", "0/1", "0/0", "0/1"]
 
@@ -235,7 +235,7 @@ def test_a_plan_finishes_a_decision_in_the_version_that_its_transactions_have() 
     exchange = after_decision(2, 1)
     exchange.sink = replace(exchange.sink, transaction_version=2)
     exchange.requests.clear()
-    exchange.run(two_phase.plan(exchange.sink))
+    exchange.run(planning.plan(exchange.sink))
     ended = [request for request in exchange.requests if isinstance(request, apis.EndTxnRequest)]
     assert [(request.committed, request.transaction_version) for request in ended] == [(True, 1)] * 2
 
@@ -255,7 +255,7 @@ def test_a_task_looks_for_the_marker_of_a_slot_that_no_decision_names() -> None:
 @BOTH_VERSIONS
 def test_a_slot_that_was_visible_earlier_is_known_whoever_answers_first(version: int) -> None:
     exchange = after_commit(2, version)
-    found = exchange.run(two_phase.plan(exchange.sink))
+    found = exchange.run(planning.plan(exchange.sink))
     assert found.decision is not None
     found = replace(found, decision=replace(found.decision, pinned=(None, *found.decision.pinned[1:])))
     # Of before its marker.
@@ -267,7 +267,7 @@ def test_a_slot_whose_id_has_expired_is_known_by_its_marker() -> None:
     """Its next epoch is the first again. Other rows of it are refused, though the decision is gone."""
     exchange = after_commit(1)
     exchange.kafka.forget_offsets([exchange.sink.names.decision(0)])
-    found = exchange.run(two_phase.plan(exchange.sink))
+    found = exchange.run(planning.plan(exchange.sink))
     exchange.asked.clear()
     exchange.answer = instead(apis.InitProducerIdRequest, apis.InitProducerIdResponse(0, 0, 9_000, 0), "orders.0")
     assert exchange.run(exchange.beginning(found)).visible == Marker(0, "q", "0/0")
@@ -285,7 +285,7 @@ def test_an_attempt_of_another_run_touches_nothing(decided_before: bool) -> None
     if decided_before:
         exchange.micro_batch(1)
     found, _ = exchange.tasks(1, int(decided_before))
-    exchange.run(two_phase.plan(exchange.sink))
+    exchange.run(planning.plan(exchange.sink))
     exchange.asked.clear()
     with pytest.raises(errors.DriverFenced) as raised:
         exchange.task(found, 0, 0)
@@ -305,7 +305,7 @@ def test_an_attempt_that_stood_still_before_its_init_looks_again(version: int, m
     exchange = Exchange(version)
     for number in range(micro_batch_id):
         exchange.micro_batch(1, number)
-    found = exchange.run(two_phase.plan(exchange.sink))
+    found = exchange.run(planning.plan(exchange.sink))
     late = exchange.beginning(found, 0, micro_batch_id)
     effects = exchange.run_until(late, inits)
     exchange.commit(found, [exchange.task(found, micro_batch_id, 0)], micro_batch_id)
@@ -322,7 +322,7 @@ def test_a_plan_ends_what_no_decision_names_in_the_way_of_its_version(version: i
     exchange = Exchange(version)
     exchange.tasks(3)
     exchange.asked.clear()
-    exchange.run(two_phase.plan(exchange.sink))
+    exchange.run(planning.plan(exchange.sink))
     assert exchange.kafka.holding_back() == []
     # The driver's own is one of the Inits.
     assert exchange.asked[how] == (4 if version == 1 else 3)
@@ -334,14 +334,14 @@ def test_a_plan_leaves_another_sinks_transactions_alone() -> None:
     mine, exchange.sink = exchange.sink, replace(exchange.sink, names=Names("orders.2024", "pykafka-commits"))
     exchange.tasks(1)
     exchange.sink = mine
-    exchange.run(two_phase.plan(mine))
+    exchange.run(planning.plan(mine))
     assert exchange.kafka.holding_back() == ["orders.2024.0"]
 
 
 def test_a_plan_that_is_overtaken_while_it_looks_aborts_nothing() -> None:
     exchange = Exchange()
     exchange.tasks(1)
-    late = two_phase.plan(exchange.sink)
+    late = planning.plan(exchange.sink)
     listing = exchange.run_until(late, lambda effects: isinstance(effects[-1], ToEveryBroker))
     exchange.tasks(1)
     with pytest.raises(errors.DriverFenced):
@@ -354,9 +354,9 @@ def test_what_others_decided_and_aborted_is_not_shown_because_a_leader_has_it_op
     exchange = after_decision(1, version)
     exchange.kafka.lose_marker(0, committed=False)
     exchange.kafka.abort_manually("orders.0")
-    found = exchange.run(two_phase.plan(exchange.sink))
+    found = exchange.run(planning.plan(exchange.sink))
     assert found.missing == [0]
-    exchange.run(two_phase.end_what_hangs(exchange.sink, found, [("t", 0)]))
+    exchange.run(planning.end_what_hangs(exchange.sink, found, [("t", 0)]))
     assert (exchange.asked["WriteTxnMarkers"], exchange.kafka.visible) == (0, [])
 
 
@@ -370,7 +370,7 @@ def test_what_others_decided_and_aborted_is_not_shown_because_a_leader_has_it_op
 def test_a_decision_names_what_a_slot_had_open(slot: int, ids: Ids, is_decided: bool) -> None:
     decision = Decision(3, "q", GENERATION, 2, 0, (Ids(7, 5), None))
     (is_open,) = said_of(SINK.names.slot(slot), ids, "Ongoing").transactions
-    assert two_phase.is_decided(SINK, decision, is_open) is is_decided
+    assert ending.is_decided(SINK, decision, is_open) is is_decided
 
 
 @pytest.mark.parametrize(("epochs_later", "error"), [(1, errors.TransactionTimedOut), (2, errors.DriverFenced)])
@@ -428,7 +428,7 @@ def test_a_plan_aborts_nothing_that_the_decision_names_whatever_coordinators_say
     exchange.requests.clear()
     # Its marker is about to be replaced for as long as it is open: a client would wait for that.
     with pytest.raises(errors.TransactionRefused, match="UNSTABLE_OFFSET_COMMIT"):
-        exchange.run(two_phase.plan(exchange.sink))
+        exchange.run(planning.plan(exchange.sink))
     inits = [each.transactional_id for each in exchange.requests if isinstance(each, apis.InitProducerIdRequest)]
     assert inits == ["orders.driver"]
     assert all(each.committed for each in exchange.requests if isinstance(each, apis.EndTxnRequest))
@@ -443,7 +443,7 @@ def test_a_plan_aborts_what_is_listed_as_open_though_a_stale_answer_says_ended(v
     assert before.state == "CompleteCommit"
     exchange.tasks(1, 1)
     exchange.answer = told_first(apis.DescribeTransactionsResponse(0, (before,)), stale)
-    exchange.run(two_phase.plan(exchange.sink))
+    exchange.run(planning.plan(exchange.sink))
     (after,) = exchange.run(described(["orders.0"]))
     assert after.state != "Ongoing"
     assert exchange.kafka.visible == ["0/0"]
@@ -452,7 +452,7 @@ def test_a_plan_aborts_what_is_listed_as_open_though_a_stale_answer_says_ended(v
 @BOTH_VERSIONS
 def test_a_plan_that_is_overtaken_commits_nothing_that_was_begun_since(version: int) -> None:
     exchange = after_decision(1, version)
-    late = two_phase.plan(exchange.sink)
+    late = planning.plan(exchange.sink)
     looking = exchange.run_until(late, lambda effects: isinstance(effects[-1], ToEveryBroker))
     effects = late.send([exchange.execute(effect) for effect in looking])
     # Its markers are not there, and what it does next is to commit them. By then that is done, and more.
@@ -472,7 +472,7 @@ def test_a_driver_overtaken_between_its_decision_and_its_look_is_told(version: i
     def overtake(request: Any) -> None:
         if isinstance(request, apis.DescribeTransactionsRequest) and "orders.0" in request.transactional_ids:
             exchange.answer = lambda request: None
-            exchange.run(two_phase.plan(exchange.sink))
+            exchange.run(planning.plan(exchange.sink))
 
     exchange.answer = overtake
     with pytest.raises(errors.DriverFenced):
@@ -483,7 +483,7 @@ def test_a_driver_overtaken_between_its_decision_and_its_look_is_told(version: i
 @BOTH_VERSIONS
 def test_an_abort_leaves_nothing_open_that_is_undecided(version: int) -> None:
     exchange, found, done = after_tasks(2, version)
-    exchange.run(two_phase.abort(exchange.sink, found.generation))
+    exchange.run(planning.abort(exchange.sink, found.generation))
     assert (exchange.kafka.aborted, exchange.kafka.holding_back()) == (["0/0", "0/1"], [])
     # A task of that run which had not begun yet: its worker may live on for a while.
     with pytest.raises(errors.DriverFenced):
@@ -498,7 +498,7 @@ def test_an_abort_commits_what_was_decided(version: int) -> None:
     exchange, found, done = after_tasks(2, version)
     exchange.run_until(exchange.committing(found, done), ends_both)
     assert exchange.kafka.holding_back() == ["orders.0", "orders.1"]
-    exchange.run(two_phase.abort(exchange.sink, found.generation))
+    exchange.run(planning.abort(exchange.sink, found.generation))
     assert exchange.kafka.visible == ["0/0", "0/1"]
     assert exchange.kafka.aborted == exchange.kafka.holding_back() == []
 
@@ -511,9 +511,9 @@ def rows_under(ids: Ids) -> Produce:
 def test_an_attempt_that_had_begun_when_its_run_was_aborted_opens_nothing_any_more(version: int) -> None:
     exchange = Exchange(version)
     for micro_batch_id in (0, 1):
-        found = exchange.run(two_phase.plan(exchange.sink))
+        found = exchange.run(planning.plan(exchange.sink))
         ids = exchange.run(exchange.beginning(found, 0, micro_batch_id)).ids
-        exchange.run(two_phase.abort(exchange.sink, found.generation))
+        exchange.run(planning.abort(exchange.sink, found.generation))
         assert exchange.kafka.execute(rows_under(ids)).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
         assert exchange.kafka.holding_back() == []
         if not micro_batch_id:
@@ -528,9 +528,9 @@ def test_an_attempt_that_writes_its_first_rows_during_the_abort_leaves_nothing_o
     exchange = Exchange(version)
     for micro_batch_id in range(earlier):
         exchange.micro_batch(1, micro_batch_id)
-    found = exchange.run(two_phase.plan(exchange.sink))
+    found = exchange.run(planning.plan(exchange.sink))
     rows = rows_under(exchange.run(exchange.beginning(found, 0, earlier)).ids)
-    abort = two_phase.abort(exchange.sink, found.generation)
+    abort = planning.abort(exchange.sink, found.generation)
     is_second = iter([False, True])
     listing = exchange.run_until(abort, lambda effects: isinstance(effects[-1], ToEveryBroker) and next(is_second))
     assert exchange.kafka.execute(rows).error_code == ErrorCode.NONE
@@ -542,13 +542,13 @@ def test_an_attempt_that_writes_its_first_rows_during_the_abort_leaves_nothing_o
 @BOTH_VERSIONS
 def test_an_abort_that_is_overtaken_fences_no_attempt_of_the_other_run(version: int) -> None:
     exchange = Exchange(version)
-    found = exchange.run(two_phase.plan(exchange.sink))
+    found = exchange.run(planning.plan(exchange.sink))
     exchange.run(exchange.beginning(found))
-    late = two_phase.abort(exchange.sink, found.generation)
+    late = planning.abort(exchange.sink, found.generation)
     # What is open it lists first, as every plan does.
     lists = iter([False, True])
     listing = exchange.run_until(late, lambda effects: isinstance(effects[-1], ToEveryBroker) and next(lists))
-    ids = exchange.run(exchange.beginning(exchange.run(two_phase.plan(exchange.sink)))).ids
+    ids = exchange.run(exchange.beginning(exchange.run(planning.plan(exchange.sink)))).ids
     exchange.run(late, listing)
     assert exchange.kafka.execute(rows_under(ids)).error_code == ErrorCode.NONE
 
@@ -563,12 +563,12 @@ def test_an_abort_touches_nothing_once_another_run_has_begun(version: int) -> No
     old, _ = exchange.tasks(1)
     new, done = exchange.tasks(2)
     exchange.requests.clear()
-    exchange.run(two_phase.abort(exchange.sink, old.generation))
+    exchange.run(planning.abort(exchange.sink, old.generation))
     assert {type(request) for request in exchange.requests} == LOOKING
     assert exchange.kafka.holding_back() == ["orders.0", "orders.1"]
     exchange.commit(new, done)
     exchange.requests.clear()
-    exchange.run(two_phase.abort(exchange.sink, old.generation))
+    exchange.run(planning.abort(exchange.sink, old.generation))
     assert {type(request) for request in exchange.requests} == LOOKING
 
 
@@ -599,7 +599,7 @@ def test_a_timeout_above_the_brokers_is_refused_at_the_start_with_both_numbers(
     exchange = Exchange(answer=instead(apis.InitProducerIdRequest, no_ids(ErrorCode.INVALID_TRANSACTION_TIMEOUT)))
     exchange.settings = settings
     with pytest.raises(errors.InvalidOption, match=words) as raised:
-        exchange.run(two_phase.plan(exchange.sink))
+        exchange.run(planning.plan(exchange.sink))
     assert raised.value.option == "kafka.transaction.timeout.ms"
     assert exchange.asked == {"InitProducerId": 1}
 
@@ -700,7 +700,7 @@ def test_a_commit_that_got_no_answer_aborts_nothing(version: int) -> None:
         exchange.commit(found, done)
     exchange.requests.clear()
     with pytest.raises(errors.TransactionRefused):
-        exchange.run(two_phase.abort(exchange.sink, found.generation))
+        exchange.run(planning.abort(exchange.sink, found.generation))
     assert exchange.kafka.holding_back() == ["orders.1"]
     assert all(request.committed for request in exchange.requests if isinstance(request, apis.EndTxnRequest))
     inited = [each.transactional_id for each in exchange.requests if isinstance(each, apis.InitProducerIdRequest)]
@@ -726,7 +726,7 @@ def test_a_plan_does_not_pass_over_an_end_txn_that_is_refused(code: int) -> None
         instead(apis.ListTransactionsRequest, no_list),
     ):
         exchange.answer = answer
-        assert refused(exchange, two_phase.plan(exchange.sink)).code == code
+        assert refused(exchange, planning.plan(exchange.sink)).code == code
     assert all(request.committed for request in exchange.requests if isinstance(request, apis.EndTxnRequest))
 
 
@@ -737,7 +737,7 @@ def test_a_plan_does_not_pass_over_an_abort_that_is_refused(code: int, version: 
     exchange.tasks(2)
     api, answer = refused_abort(version, code)
     exchange.answer = instead(api, answer, "orders.1")
-    error = refused(exchange, two_phase.plan(exchange.sink))
+    error = refused(exchange, planning.plan(exchange.sink))
     assert (error.transactional_id, error.api) == ("orders.1", api.__name__.removesuffix("Request"))
 
 
@@ -751,7 +751,7 @@ def test_an_abort_that_is_fenced_was_made_by_whoever_fenced_it(code: int, versio
     exchange = Exchange(version)
     exchange.tasks(2)
     time_out_instead(exchange, *refused_abort(version, code), "orders.1")
-    found = exchange.run(two_phase.plan(exchange.sink))
+    found = exchange.run(planning.plan(exchange.sink))
     assert exchange.kafka.holding_back() == []
     exchange.answer = lambda request: None
     exchange.commit(found, [exchange.task(found, 0, slot) for slot in range(2)])
@@ -775,7 +775,7 @@ def test_a_decision_that_is_written_and_not_made_is_gone_with_the_next_run(versi
     with pytest.raises(errors.AttemptReplaced):
         exchange.commit(found, done, 1)
     assert "orders.driver" in exchange.kafka.holding_back()
-    exchange.run(two_phase.abort(exchange.sink, found.generation))
+    exchange.run(planning.abort(exchange.sink, found.generation))
     assert exchange.kafka.holding_back() == []
     found, done = exchange.tasks(1, 1)
     assert found.decision is not None and found.decision.micro_batch_id == 0

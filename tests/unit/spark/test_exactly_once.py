@@ -18,7 +18,7 @@ from pyspark import TaskContext
 import apis
 from exchange import Exchange
 from kafka_sink import errors
-from kafka_sink.commit import two_phase
+from kafka_sink.commit import deciding, planning
 from kafka_sink.commit.handover import Facts, Sink
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names, digest_of
 from kafka_sink.commit.requests import PARTITION, ToCoordinator
@@ -31,7 +31,7 @@ from kafka_sink.records.bad_rows import columns_for_fingerprint
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.spark.exactly_once import commit, slot
-from kafka_sink.spark.exactly_once import plan as planning
+from kafka_sink.spark.exactly_once import plan as of_spark
 from kafka_sink.spark.exactly_once.commit import FORGET_MS, commit_micro_batch
 from kafka_sink.spark.exactly_once.plan import (
     CountedCommitMessage,
@@ -131,7 +131,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The checkpoints of the plans that are made."""
     made: list[Any] = []
     for name in ("plan_batch", "plan_stream"):
-        monkeypatch.setattr(planning, name, lambda given, checkpoint=None: made.append(checkpoint) or PLAN)
+        monkeypatch.setattr(of_spark, name, lambda given, checkpoint=None: made.append(checkpoint) or PLAN)
     return made
 
 
@@ -261,8 +261,8 @@ def test_what_is_done_before_a_decision_makes_transactions_older(
         steps.close()
 
     monkeypatch.setattr(commit, "run", is_slow)
-    committing = Mock(wraps=two_phase.commit)
-    monkeypatch.setattr(two_phase, "commit", committing)
+    committing = Mock(wraps=deciding.commit)
+    monkeypatch.setattr(deciding, "commit", committing)
     commit_micro_batch(GIVEN, [replace(began, plan=plan), *others])
     assert committing.call_args.kwargs["open_ms"] == 34_000
 
@@ -357,7 +357,7 @@ def test_who_may_not_decide_writes_no_receipt(exchange: Exchange, kafka: Scripte
     with pytest.raises(errors.NonDeterministicReplay):
         KafkaStreamWriter(GIVEN).commit([replace(first, prepared=other), second], 0)
     assert not decides(kafka)
-    exchange.run(two_phase.plan(exchange.sink))
+    exchange.run(planning.plan(exchange.sink))
     with pytest.raises(errors.DriverFenced):
         KafkaStreamWriter(GIVEN).commit([first, second], 0)
     assert files_in(tmp_path) == []

@@ -451,7 +451,7 @@ def _decision() -> Decoder:
         for part in range(1, Decision.parts("g", 7, texts[0])):
             NAMES.decision(part)
         decision = Decision.read([("g", 7, text) for text in texts])
-        # As `two_phase.finish` ends what it names.
+        # As `ending.finish` ends what it names.
         for ids in decision.pinned:
             if ids is not None:
                 encode_request(

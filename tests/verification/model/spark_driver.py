@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from kafka_sink.commit import two_phase
+from kafka_sink.commit import attempt, deciding, planning
 from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
 from kafka_sink.commit.markers import Marker
 from kafka_sink.commit.requests import Effect, Steps
@@ -144,11 +144,11 @@ class Driver:
             if number >= len(self.checkpoint.planned):
                 yield Log(self.checkpoint.planned, number, micro_batch_id)
             run = self.next_run()
-            facts = yield from one_by_one(two_phase.plan(self.sink, allow_lost_state=self.allow_lost_state))
+            facts = yield from one_by_one(planning.plan(self.sink, allow_lost_state=self.allow_lost_state))
             done: dict[int, tuple[SlotPrepared, tuple[str, ...]]] = {}
             slots = self.slots(micro_batch_id, run)
             if self.sink.is_versioned:
-                is_written = two_phase.is_written(
+                is_written = planning.is_written(
                     self.sink, facts, query_id=QUERY, version=micro_batch_id, allow_lost_state=self.allow_lost_state
                 )
                 if (yield from one_by_one(is_written)):
@@ -157,17 +157,17 @@ class Driver:
                     continue
             if facts.decision is not None:
                 touched = [each for each in PARTITIONS if each.topic in facts.decision.topics]
-                yield from one_by_one(two_phase.end_what_hangs(self.sink, facts, touched))
+                yield from one_by_one(planning.end_what_hangs(self.sink, facts, touched))
             try:
                 yield from self._tasks(facts, [TaskRun(micro_batch_id, slot, run, 0) for slot in range(slots)], done)
                 prepared, rows = zip(*(done[slot] for slot in range(slots)), strict=True)
-                commit = two_phase.commit(
+                commit = deciding.commit(
                     self.sink, facts, prepared, micro_batch_id=micro_batch_id, now_ms=self.now_ms(),
                     allow_lost_state=self.allow_lost_state,
                 )  # fmt: skip
                 yield from one_by_one(commit)
             except (ExactlyOnceError, TaskFailed, GaveUp):
-                yield from one_by_one(two_phase.abort(self.sink, facts.generation))
+                yield from one_by_one(planning.abort(self.sink, facts.generation))
                 raise
             yield Log(self.checkpoint.committed, number, micro_batch_id, tuple(chain(*rows)))
 
@@ -181,7 +181,7 @@ class Driver:
         if facts.decision.micro_batch_id != version:
             return None
         fingerprints, touched = list(map(fingerprint_of, rows)), [TopicPartition("t", slot) for slot in range(slots)]
-        yield from one_by_one(two_phase.check_written(self.sink, facts, fingerprints, total=total, touched=touched))
+        yield from one_by_one(planning.check_written(self.sink, facts, fingerprints, total=total, touched=touched))
         return tuple(chain(*rows))
 
     def _tasks(
@@ -253,7 +253,7 @@ class Driver:
         if not rows and ids is not None:
             yield Message(slot)
             return SlotPrepared(slot, ids, QUERY, fingerprint, visible=None, rests=True), rows
-        begins = two_phase.begin(
+        begins = attempt.begin(
             self.sink, facts, slot=slot, micro_batch_id=micro_batch_id, query_id=QUERY,
             allow_lost_state=self.allow_lost_state,
         )  # fmt: skip
@@ -269,7 +269,7 @@ class Driver:
                 first_offsets[TopicPartition("t", slot)] = produced.base_offset
                 counts[TopicPartition("t", slot)] = len(rows)
             marker = Marker(micro_batch_id, QUERY, fingerprint)
-            yield from one_by_one(two_phase.prepare(self.sink, begun, marker))
+            yield from one_by_one(attempt.prepare(self.sink, begun, marker))
         yield Message(slot)
         partitions = (TopicPartition("t", slot),) if rows else ()
         return SlotPrepared(slot, begun.ids, QUERY, fingerprint, begun.visible, partitions, first_offsets, counts), rows

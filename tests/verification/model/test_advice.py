@@ -13,7 +13,7 @@ import pytest
 
 from exchange import Died, Exchange
 from kafka_sink import errors
-from kafka_sink.commit import two_phase
+from kafka_sink.commit import attempt, deciding, planning
 from kafka_sink.commit.handover import SlotPrepared
 from kafka_sink.commit.markers import Marker, Names
 from kafka_sink.commit.requests import PARTITION, ToCoordinator
@@ -46,16 +46,16 @@ class Stream:
 
     def prepared(self, number: int, rows: Sequence[int] = (0, 1), *, allowed: bool = False, **lives: Any) -> Any:
         exchange = self.exchange
-        found = exchange.run(two_phase.plan(exchange.sink, allow_lost_state=allowed))
+        found = exchange.run(planning.plan(exchange.sink, allow_lost_state=allowed))
         touched = exchange.touched(3)
-        exchange.run(two_phase.end_what_hangs(exchange.sink, found, touched, allow_lost_state=allowed))
+        exchange.run(planning.end_what_hangs(exchange.sink, found, touched, allow_lost_state=allowed))
         number_written = lives.get("as_number", number)
         return found, [self._task(found, number_written, number, slot, allowed) for slot in rows]
 
     def write(self, number: int, rows: Sequence[int] = (0, 1), *, allowed: bool = False, **lives: Any) -> None:
         found, done = self.prepared(number, rows, allowed=allowed, **lives)
         micro_batch_id = lives.get("as_number", number)
-        steps = two_phase.commit(
+        steps = deciding.commit(
             self.exchange.sink, found, done, micro_batch_id=micro_batch_id, now_ms=0, allow_lost_state=allowed
         )
         self.exchange.run(steps)
@@ -63,7 +63,7 @@ class Stream:
     def _task(self, found: Any, number: int, of: int, slot: int, allowed: bool) -> SlotPrepared:
         sink = self.exchange.sink
         begun = self.exchange.run(
-            two_phase.begin(
+            attempt.begin(
                 sink, found, slot=slot, micro_batch_id=number, query_id=self.query_id, allow_lost_state=allowed
             )
         )
@@ -73,7 +73,7 @@ class Stream:
                 sink.names.slot(slot), begun.ids.producer_id, begun.ids.producer_epoch, slot, (f"{of}/{slot}",)
             )
             first[TopicPartition("t", slot)] = self.kafka.execute(produce).base_offset
-            self.exchange.run(two_phase.prepare(sink, begun, Marker(number, self.query_id, row)))
+            self.exchange.run(attempt.prepare(sink, begun, Marker(number, self.query_id, row)))
         return SlotPrepared(slot, begun.ids, self.query_id, row, begun.visible, tuple(self.exchange.touched(3)), first)
 
     def new_prefix(self) -> None:
@@ -129,7 +129,7 @@ def unreadable(group_id: str, number: int) -> Case:
 
 def went_back(stream: Stream, *, allowed: bool) -> Iterator[Any]:
     stream.write(0)
-    stream.exchange.run(two_phase.plan(stream.exchange.sink))
+    stream.exchange.run(planning.plan(stream.exchange.sink))
     stream.kafka.mark()
     stream.write(1)
     stream.kafka.roll_offsets_back_to_mark()
@@ -294,10 +294,10 @@ def fenced(stream: Stream) -> Iterator[Any]:
 
 def attempt_fenced(stream: Stream) -> Callable[[], Any]:
     sink, exchange = stream.exchange.sink, stream.exchange
-    found = exchange.run(two_phase.plan(sink))
-    begun = exchange.run(two_phase.begin(sink, found, slot=0, micro_batch_id=0, query_id="q"))
+    found = exchange.run(planning.plan(sink))
+    begun = exchange.run(attempt.begin(sink, found, slot=0, micro_batch_id=0, query_id="q"))
     stream._task(found, 0, 0, 0, False)
-    return lambda: exchange.run(two_phase.prepare(sink, begun, Marker(0, "q", "0/0")))
+    return lambda: exchange.run(attempt.prepare(sink, begun, Marker(0, "q", "0/0")))
 
 
 def outcome_unknown(stream: Stream) -> Iterator[Any]:

@@ -23,7 +23,7 @@ from itertools import count
 from typing import Any, Protocol, dataclass_transform
 
 from kafka_sink import errors
-from kafka_sink.commit import two_phase
+from kafka_sink.commit import planning
 from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import METADATA_MAX_CHARACTERS, Names
 from kafka_sink.commit.requests import Pause
@@ -586,7 +586,7 @@ class World:
         before = list(self.kafka.visible)
         is_rolled_back = bool(self.schedule.kinds() & ROLLING_BACK)
         try:
-            self._run_alone(spark.one_by_one(two_phase.plan(self._sink)))
+            self._run_alone(spark.one_by_one(planning.plan(self._sink)))
         except errors.StateWentBack:
             # Each plan stops with it before it ends a transaction: an operator has to look first.
             assert is_rolled_back or self.schedule.kinds() & {LoseGroups, Forget}, "nothing was lost"

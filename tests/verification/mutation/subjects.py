@@ -69,7 +69,10 @@ SUBJECTS: tuple[Subject, ...] = (
     _stream("stream_logs", "marks"),
     _stream("stream_plan", "divide"),
     Subject("kafka_sink/records/record_batch.py", ("tests/unit/records/test_record_batch.py",)),
-    Subject("kafka_sink/commit/two_phase.py", ("tests/unit/commit", *_EXPLORATIONS)),
+    *(
+        Subject(f"kafka_sink/commit/{name}.py", ("tests/unit/commit", *_EXPLORATIONS))
+        for name in ("planning", "attempt", "deciding", "ending")
+    ),
     Subject(
         "kafka_sink/commit/requests.py",
         ("tests/unit/commit/test_requests.py", "tests/unit/commit/test_two_phase.py", *_EXPLORATIONS),
@@ -160,7 +163,7 @@ EXPLAINED: tuple[Explained, ...] = (
               "the kernel has computed the CRC of the same records"),
     Explained(PRODUCER_BATCH, "ProducerBatch.close", "if codec.id == NO_COMPRESSION:", "if False:",
               "the codec without compression makes no records smaller, so they stay as they are"),
-    Explained("kafka_sink/commit/two_phase.py", "abort_open",
+    Explained("kafka_sink/commit/ending.py", "abort_open",
               "for each, answer in zip(still_open, answers, strict=True):",
               "for each, answer in zip(still_open, answers, strict=False):", "there is an answer for each"),
     Explained(HANGING, "end_hanging", "reason = refused.get((still[0].topic, still[0].partition))",

@@ -1,6 +1,6 @@
 """The two-phase commit of a seed, watched step by step; and which pairs of state and event the seeds reach.
 
-    Schedule ─> World ─> two_phase (as it ships) ─> LogicalKafka
+    Schedule ─> World ─> commit (as it ships) ─> LogicalKafka
                   └─ Watcher: digest, trace, what happened before which effect
 
 Kafka is a value here and answers at once: there is no clock, time is counted in steps. The schedules of the seeds are
