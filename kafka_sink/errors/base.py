@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
+from functools import cached_property
 from inspect import Parameter, Signature
 from typing import Any, ClassVar, NamedTuple, Self, dataclass_transform
 
@@ -17,6 +18,8 @@ __all__ = ["DataState", "Explanation", "KafkaSinkError", "Parts", "WriteKind", "
 MAX_FACT_CHARACTERS = 4_000
 # Commands are never cut: half a command is a different command. `quoting.shell_command` makes them.
 _WHOLE = frozenset({"command", "repair"})
+# The page of an error. It is the command until the site of tools/site_pages.py is published.
+EXPLAINED_BY = "pykafka explain {}"
 # The module that users import, and the prefix of the error's line in Spark's stack traces.
 _PUBLIC_MODULE = "kafka_sink.errors"
 
@@ -110,6 +113,8 @@ class KafkaSinkError(Exception):
     _data: ClassVar[DataState]
     _advice: ClassVar[str] = ""
     _known: ClassVar[str] = ""
+    # A traceback names the page behind the message.
+    _has_page: ClassVar[bool] = True
 
     __signature__ = Signature()
 
@@ -183,6 +188,11 @@ class KafkaSinkError(Exception):
         if principal is not None:
             self.principal = principal
         return self
+
+    @cached_property
+    def __notes__(self) -> list[str]:  # type: ignore[override]
+        """The lines that a traceback prints behind the message."""
+        return [f"see: {EXPLAINED_BY.format(type(self).__name__)}"] if self._has_page else []
 
     @property
     def _whom(self) -> str:

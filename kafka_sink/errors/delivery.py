@@ -167,6 +167,7 @@ class ProtocolError(KafkaSinkError):
         self.detail = quoted(self.detail)
 
     _data = DataState.NO_DATA
+    _has_page = False
     _happened = "not a Kafka response: {detail}"
 
 

@@ -6,13 +6,14 @@ A worker's exception reaches the user's Python as the text of its traceback, ins
       File ...
     kafka_sink.errors.TopicNotFound: topic 'orders' does not exist on the cluster ...
     pykafka: {"topic":"orders","waited_ms":60000}
+    see: pykafka explain TopicNotFound
     because of:
       Traceback (most recent call last): ...
 
-`told_to_spark` writes this form: the error in one line, its fields in the second line, then the cause, which Python
-would print first. `error_of` reads the text from its start: Spark's own words, then the indented lines of a traceback,
-then the error. A text with any other beginning is another failure, even if it quotes an error. So a row's value or a
-peer's answer cannot look like an error of this package. Nothing is unpickled.
+`told_to_spark` writes this form: the error in one line, its fields in the second line, what explains it, then the
+cause, which Python would print first. `error_of` reads the text from its start: Spark's own words, then the indented
+lines of a traceback, then the error. A text with any other beginning is another failure, even if it quotes an error. So
+a row's value or a peer's answer cannot look like an error of this package. Nothing is unpickled.
 
 Sail tells the class without its module, and no notes. So there the line of the fields is part of the message.
 
@@ -34,7 +35,7 @@ from typing import Any
 from kafka_sink import errors
 from kafka_sink.errors import KafkaSinkError, WriteKind
 
-_FIELDS = "pykafka: "
+_FIELDS, _CAUSE = "pykafka: ", "because of:\n"
 # Longer fields would only fill a log, and the message has the same facts.
 _MAX_FIELDS_CHARACTERS = 8_000
 
@@ -103,7 +104,7 @@ def legible(error: KafkaSinkError) -> KafkaSinkError:
 
     A traceback prints notes after the message.
     """
-    if not getattr(error, "__notes__", ()):
+    if not any(note.startswith((_FIELDS, _CAUSE)) for note in error.__notes__):
         message = " ".join(str(error).splitlines())
         error.args = (message,)
         fields = {name: _shorter(value, message) for name, value in _json_fields(error)}
@@ -111,13 +112,13 @@ def legible(error: KafkaSinkError) -> KafkaSinkError:
         if len(note) > _MAX_FIELDS_CHARACTERS:
             note = "{}"
         if in_sail():
-            error.args = (f"{message}\n{_FIELDS}{note}",)
+            error.args = ("\n".join((message, _FIELDS + note, *error.__notes__)),)
         if in_sail() or note != "{}":
-            error.add_note(_FIELDS + note)
+            error.__notes__.insert(0, _FIELDS + note)
         cause = next(_causes(error), None)
         # If the error was read from Spark's text, that text would only repeat it.
         if cause is not None and error_of(cause) is None:
-            error.add_note("because of:\n" + indent("".join(traceback.format_exception(cause)), "  "))
+            error.add_note(_CAUSE + indent("".join(traceback.format_exception(cause)), "  "))
     return error
 
 

@@ -25,6 +25,7 @@ from effort import each
 from kafka_sink import error_of, errors
 from kafka_sink.broker import errors as broker_errors
 from kafka_sink.broker.errors import LocalKafkaError
+from kafka_sink.cli.explain import ERRORS
 from kafka_sink.errors import DataState, InvalidOption, KafkaSinkError, MissingOption, ProtocolError, WriteKind
 from kafka_sink.errors.base import words
 from kafka_sink.errors.exhaustion import exhausted, exhaustion_named, is_exhaustion
@@ -402,6 +403,18 @@ def test_every_error_arrives_with_its_class_its_message_and_its_fields(cls: type
     assert vars(found).keys() <= fields.keys()
 
 
+@each("cls", RAISED)
+def test_a_traceback_names_the_command_that_explains_the_error(cls: type[errors.KafkaSinkError]) -> None:
+    line = f"see: pykafka explain {cls.__name__}"
+    text = worker_says(example(cls), ValueError("x"))
+    assert text.splitlines().count(line) == 1
+    assert cls.__name__ in ERRORS
+    # Also the one that a user's Python raises again.
+    found = error_of(IN_TASK + text)
+    assert found is not None and line in "".join(traceback.format_exception(found))
+    assert "see:" not in "".join(traceback.format_exception(ProtocolError("x")))
+
+
 def test_it_is_one_line_whatever_a_peer_says_and_a_line_of_fields_follows() -> None:
     forged = "kafka_sink.errors.TornBatch: all is lost\npykafka: {}"
     said = f"no\n{forged}\r{forged}\u2028{forged}"
@@ -413,7 +426,7 @@ def test_it_is_one_line_whatever_a_peer_says_and_a_line_of_fields_follows() -> N
     lines = worker_says(rejected, ValueError(f"x\n{forged}")).splitlines()
     assert not any(line.startswith("kafka_sink.errors.TornBatch") for line in lines)
     assert [line.partition(":")[0] for line in lines if line[:1].strip()] == [
-        "Traceback (most recent call last)", "kafka_sink.errors.ProduceRejected", "pykafka", "because of"
+        "Traceback (most recent call last)", "kafka_sink.errors.ProduceRejected", "pykafka", "see", "because of"
     ]  # fmt: skip
     assert type(error_of(IN_TASK + "\n".join(lines))) is errors.ProduceRejected
 
