@@ -11,6 +11,7 @@ WHEEL   := $(VENV)/.wheel
 FUZZER  := $(VENV)/.fuzzer
 SAIL    := build/sail/.installed
 S3      := build/s3/.installed
+AXE     := build/axe/.installed
 RELEASE := $(VENV)/.release
 KERNEL  := $(VENV)/.kernel
 CLASSES := $(VENV)/spark-classes.jsa
@@ -98,7 +99,7 @@ unit: $(DEPS) $(KERNEL)  ## run the unit tests against the sources, in a minute;
 		$(if $(filter tests/%,$(ARGS)),,tests/unit -m "not programs") $(ARGS)
 
 .PHONY: test-all
-test-all: java kerberos $(WHEEL) $(CLASSES) $(SAIL) $(S3) first-hour  ## run everything: a new user's first hour, all variants, the long tests, Kerberos; an hour
+test-all: java kerberos $(WHEEL) $(CLASSES) $(SAIL) $(S3) first-hour site-check  ## run everything: a new user's first hour, the site, all variants, the long tests, Kerberos; an hour
 	$(BIN)/pytest -m "not chaos" --hypothesis-profile=thorough $(PARALLEL) --durations 10 $(ARGS)
 
 .PHONY: sail
@@ -210,10 +211,22 @@ protocol: java $(WHEEL)  ## compare the versions of requests with the newest bro
 recording: java $(DEPS)  ## run the README's first rows in an empty home, and draw docs/recording.svg
 	PYTHONPATH=tests/support $(BIN)/python tools/recording.py docs/recording.svg
 
-# A broken link or anchor fails the build. NO_MKDOCS_2_WARNING hides an announcement of the theme's authors.
+# A broken link or anchor fails the build (`strict` in mkdocs.yml). NO_MKDOCS_2_WARNING hides an announcement of the
+# theme's authors.
 .PHONY: site
-site: $(DEPS)  ## build the documentation in build/site, strictly
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+site: $(WHEEL)  ## build the documentation in build/site, strictly
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+.PHONY: site-check
+site-check: chromium site $(AXE)  ## look at the site in Chromium: axe-core's rules, phones, the search, the selector of versions; 10 minutes
+	build/axe/bin/python tools/site_check.py build/site $(ARGS)
+
+# Pushes nothing. `latest` is what addresses of pages in messages name.
+.PHONY: site-version
+site-version: $(WHEEL)  ## commit the documentation to the branch gh-pages, into the folder of this version
+	PATH="$(CURDIR)/$(BIN):$$PATH" NO_MKDOCS_2_WARNING=1 mike deploy --update-aliases \
+		"$$(sed -n 's/^version = \([0-9]*\.[0-9]*\).*/\1/p' setup.cfg)" latest
+	PATH="$(CURDIR)/$(BIN):$$PATH" mike set-default latest
 
 .PHONY: matrix
 matrix: java $(WHEEL)  ## try the wheel with each pyspark, pyarrow and Kafka, 25 minutes; writes the README's table; ARGS="--only 4.3" prints rows
@@ -307,7 +320,7 @@ bench-memory: java $(WHEEL)  ## check the bounds of a worker's memory and of its
 clean:  ## remove the environment and everything that was built
 	rm -rf $(VENV) build *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: python java kerberos
+.PHONY: python java kerberos chromium
 python:
 	@.ci/prerequisites folder
 	@.ci/prerequisites python "$(PYTHON)"
@@ -315,6 +328,8 @@ java:
 	@.ci/prerequisites java
 kerberos:
 	@.ci/prerequisites kerberos
+chromium:
+	@.ci/prerequisites chromium
 
 # The locked versions, each with its hash; then the package itself, of which some tests read the metadata.
 $(DEPS): setup.cfg pyproject.toml requirements/dev.txt | python
@@ -357,6 +372,12 @@ $(SAIL): $(WHEEL)
 $(S3): | python
 	"$(PYTHON)" -m venv build/s3
 	build/s3/bin/python -m pip install --quiet 'moto[server]==5.2.5'
+	@touch $@
+
+# An environment of its own: Playwright is large. It drives the Chromium of this machine.
+$(AXE): | python
+	"$(PYTHON)" -m venv build/axe
+	build/axe/bin/python -m pip install --quiet axe-playwright-python==0.1.8 playwright==1.65.2
 	@touch $@
 
 # Compilers and checkers that only `make release` needs.

@@ -6,6 +6,7 @@ messages. A test compares the committed page with the output.
 
 from __future__ import annotations
 
+import inspect
 import re
 
 from kafka_sink import errors
@@ -21,7 +22,8 @@ of the local broker are classes of `kafka_sink.broker.errors`.
 `kafka_sink.export` and queries of `kafka_sink.to_kafka` raise these errors. For other exceptions of Spark, Spark
 Connect or Py4J, and for a failed query, `kafka_sink.error_of(failure)` returns the error, or None. In Spark's stack
 trace, look for the line that starts with `kafka_sink.errors.`. The next line has the error's fields in JSON. The fields
-are the facts that this page shows as `<name>`. No error shows a payload or a secret."""
+are the facts that this page shows as `<name>`. No error shows a payload or a secret. A line behind the fields
+names the command that explains the error: `see: pykafka explain TopicNotFound`."""
 
 _WHICH_ROW = """\
 A message begins with the row: `row 17 (from 0) of Spark partition 3 for topic 'orders', with a key of 9 bytes: ...`.
@@ -58,6 +60,33 @@ def page() -> str:
         if errors.LogBroken in classes:
             parts.append(_of_losses())
     return "\n\n".join(parts) + "\n"
+
+
+def page_of(cls: type[KafkaSinkError], section: str) -> str:
+    """Return the page of one error, which has all that this page says about it."""
+    error = example(cls)
+    told = error.explanation()
+    happened, data, advice = _cells(error)
+    if told.data in OFTEN:
+        data = "\n\n".join(filter(None, (plain(told.known), _said(told.data))))
+    fields = ", ".join(f"`{name}`" for name in inspect.signature(cls).parameters)
+    parts = [
+        f"# {cls.__name__}",
+        f"{_in_words(cls.__name__)}: an error of [{section.lower()}](../errors.md#{_anchor(section)}), "
+        f"`{cls.__module__}.{cls.__name__}`.",
+        *("## What happened", happened, "## Is the data safe?", data, "## What to do", advice),
+        *(("## Fields", f"{fields}.") if fields else ()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _in_words(name: str) -> str:
+    """Return `Topic not found` for TopicNotFound: readers may look for that, too."""
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", name).capitalize()
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-")
 
 
 # --- what it means for the data ---------------------------------------------------------------------------------------
@@ -100,7 +129,7 @@ def _cells(error: KafkaSinkError) -> tuple[str, str, str]:
     happened, data, advice = map(plain, error.parts())
     if told.data in OFTEN:
         title = told.data.value
-        data = " ".join(filter(None, (plain(told.known), f"[{title}](#{title.lower().replace(' ', '-')}).")))
+        data = " ".join(filter(None, (plain(told.known), f"[{title}](#{_anchor(title)}).")))
         # The shared text already says how to run the write again.
         advice = plain(told.advice) or advice
     return happened, data or "No data of yours is in it.", advice

@@ -88,7 +88,7 @@ def _joined(parts: Iterable[str]) -> str:
 
 def table(options: Iterable[Option]) -> str:
     rows = (
-        f"| `{option.name}` | {_default(option)} | {_cell(option.kind.values)} | {_cell(_meaning(option))} |"
+        f"| `{option.name}` | {_default(option)} | {_cell(option.kind.values)} | {_cell(meaning(option))} |"
         for option in options
     )
     return "\n".join(("| Option | Default | Values | |", "|---|---|---|---|", *rows))
@@ -98,7 +98,13 @@ def _two_columns(left: str, right: str, rows: Iterable[tuple[str, str]]) -> str:
     return "\n".join((f"| {left} | {right} |", "|---|---|", *(f"| {name} | {_cell(text)} |" for name, text in rows)))
 
 
-def _meaning(option: Option) -> str:
+def facts(option: Option) -> str:
+    """Return the default and the values as a table with one row."""
+    row = f"| {_default(option) or 'none'} | {_cell(option.kind.values)} |"
+    return "\n".join(("| Default | Values |", "|---|---|", row))
+
+
+def meaning(option: Option) -> str:
     return f"{option.doc}. No message shows the value" if option.redact else option.doc
 
 

@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 
 import options_page
 import recording
+import site_pages
 from code_blocks import ROOT, blocks
 from effort import each
 from errors_page import OFTEN, plain
@@ -30,6 +31,7 @@ from protocol_page import NEWEST, Ours, Schema, ours, row
 ERRORS_PAGE = ROOT / "docs" / "errors.md"
 RAISED = [cls for _, classes in by_section() for cls in classes]
 PAGE = (ROOT / "docs" / "design" / "protocol.md").read_text(encoding="utf-8")
+SITE_PAGES = dict(site_pages.pages())
 END_TXN = Ours(26, "EndTxn", 0, 5)
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -54,6 +56,25 @@ def test_a_row_has_the_parts_of_the_message(cls: type[KafkaSinkError]) -> None:
     told = error.explanation()
     assert [plain(part) in row for part in (told.happened, told.known, told.advice)] == [True] * 3
     assert plain(error.parts().data) in row or f"[{told.data.value}]" in row
+
+
+@each("cls", RAISED)
+def test_the_site_has_a_page_with_all_that_a_row_has(cls: type[KafkaSinkError]) -> None:
+    text = SITE_PAGES[f"errors/{cls.__name__}.md"]
+    error = example(cls)
+    told = error.explanation()
+    assert f"# {cls.__name__}\n" in text
+    assert [plain(part) in text for part in (told.happened, told.known, told.advice)] == [True] * 3
+    kinds = WriteKind if told.data in OFTEN and told.data is not DataState.SENT_AGAIN else [None]
+    assert all(plain(words(told.data, kind).data) in text for kind in kinds)
+
+
+@pytest.mark.parametrize("table", [WRITING, READING], ids=["write", "read"])
+def test_the_site_has_a_page_for_each_option(table: OptionTable) -> None:
+    for option in table.options:
+        text = SITE_PAGES[f"options/{option.name}.md"]
+        assert f"# {option.name}\n" in text and options_page.meaning(option) in text
+    assert all(instead in SITE_PAGES[f"options/{name}.md"] for name, instead in table.refused.items())
 
 
 @pytest.mark.parametrize("state", OFTEN)
