@@ -1,4 +1,4 @@
-"""Compiles the modules of this environment's pyspark, once, so that Spark's Python workers start faster.
+"""Compiles the modules of the pyspark that this Python imports, once, so that Spark's Python workers start faster.
 
 Spark starts each worker with an archive of pyspark's sources, and each worker compiles them anew, for 0.4 s of CPU. The
 compiled modules come to their sources in the archive. Only this environment's Python takes them. After `pip install` of
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     undo = made.parse_args(arguments).undo
     archives = own_archives()
     if not archives:
-        return say("this Python has no pyspark of pip, with archives in pyspark/python/lib: nothing to do.", NOT_DONE)
+        return say("this Python finds no pyspark that has archives in python/lib: nothing to do.", NOT_DONE)
     foreign = _foreign_home(archives[0])
     if foreign is not None:
         return say(

@@ -167,10 +167,12 @@ _UNCHECKED_HASH = (1).to_bytes(4, "little")
 
 
 def own_archives() -> list[Path]:
-    """Return the archives of the pyspark that is installed in this Python. None, if it is not there or not pip's."""
+    """Return the archives of the pyspark that this Python imports: pip's, or a Spark's whose folder is on its path."""
     spec = PathFinder.find_spec("pyspark", [each for each in sys.path if not each.endswith(".zip")])
     places = [] if spec is None else spec.submodule_search_locations or []
-    return sorted(archive for place in places for archive in Path(place, "python", "lib").glob("*.zip"))
+    # pip puts Spark's folder into pyspark. In Spark's folder both are below `python`.
+    folders = [folder for place in places for folder in (Path(place, "python", "lib"), Path(place).with_name("lib"))]
+    return sorted(each for folder in folders for name in ("pyspark.zip", "py4j-*.zip") for each in folder.glob(name))
 
 
 def compiles_pyspark() -> bool:

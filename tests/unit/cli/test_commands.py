@@ -4,6 +4,7 @@ import argparse
 import json
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -150,14 +151,18 @@ def test_errors_name_no_page_that_pip_does_not_install() -> None:
 
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    library = tmp_path / "pyspark" / "python" / "lib"
+    made = archive_in(tmp_path / "pyspark" / "python" / "lib")
+    (tmp_path / "pyspark" / "__init__.py").touch()
+    monkeypatch.setattr(sys, "path", [str(made), str(tmp_path)])
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    return made
+
+
+def archive_in(library: Path) -> Path:
     library.mkdir(parents=True)
     with zipfile.ZipFile(library / "pyspark.zip", "w") as opened:
         for name, text in SOURCES.items():
             opened.writestr(name, text)
-    (tmp_path / "pyspark" / "__init__.py").touch()
-    monkeypatch.setattr(sys, "path", [str(library / "pyspark.zip"), str(tmp_path)])
-    monkeypatch.delenv("SPARK_HOME", raising=False)
     return library / "pyspark.zip"
 
 
@@ -216,6 +221,21 @@ def test_a_spark_of_another_place_is_refused(
     assert warm.main([]) == 0
 
 
+def test_the_archive_of_a_cluster_s_spark_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In Spark's own folder pyspark and its archive are side by side. Another zip there is not Spark's."""
+    of_spark, other = archive_in(tmp_path / "python" / "lib"), tmp_path / "python" / "lib" / "other.zip"
+    shutil.copy(of_spark, other)
+    (tmp_path / "python" / "pyspark").mkdir()
+    (tmp_path / "python" / "pyspark" / "__init__.py").touch()
+    monkeypatch.setattr(sys, "path", [str(of_spark), str(tmp_path / "python")])
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert warm.main([]) == 0
+    assert capsys.readouterr().out == f"{of_spark}: 2 modules compiled\n"
+    assert (is_compiled(of_spark), is_compiled(other)) == (True, False)
+
+
 def test_without_pyspark_or_with_a_broken_archive_nothing_is_changed(
     archive: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -225,7 +245,7 @@ def test_without_pyspark_or_with_a_broken_archive_nothing_is_changed(
     assert archive.read_bytes() == b"no archive"
     archive.unlink()
     assert warm.main([]) == 1
-    assert "no pyspark of pip" in capsys.readouterr().err
+    assert "no pyspark that has archives" in capsys.readouterr().err
 
 
 def test_a_process_knows_that_it_compiles(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
