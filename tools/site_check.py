@@ -22,7 +22,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, TimeoutError, sync_playwright
 
 PHONE_PIXELS = 360
-DEADLINE_MS = 10_000
+DEADLINE_MS = 60_000
 # The theme puts the copy button of each block of code into a landmark of its own, without a name.
 _LIGHT = {"rules": {"landmark-unique": {"enabled": False}}}
 # Both themes differ in colours only.
@@ -69,8 +69,14 @@ class _Quiet(SimpleHTTPRequestHandler):
         pass
 
 
+def opened(browser: Browser) -> Page:
+    page = browser.new_page()
+    page.set_default_timeout(DEADLINE_MS)
+    return page
+
+
 def pages(browser: Browser, address: str, paths: list[str]) -> Iterator[str]:
-    page, axe = browser.new_page(), Axe()
+    page, axe = opened(browser), Axe()
     for path in paths:
         page.emulate_media(color_scheme="light", reduced_motion="reduce")
         page.set_viewport_size({"width": 1280, "height": 900})
@@ -79,9 +85,9 @@ def pages(browser: Browser, address: str, paths: list[str]) -> Iterator[str]:
         if (headings := page.locator("h1").count()) != 1:
             yield f"{path}: {headings} h1"
         page.emulate_media(color_scheme="dark", reduced_motion="reduce")
-        page.wait_for_selector("body[data-md-color-scheme=slate]", timeout=DEADLINE_MS)
+        page.wait_for_selector("body[data-md-color-scheme=slate]")
         # The colours of links change slowly.
-        page.wait_for_function("document.getAnimations().length === 0", timeout=DEADLINE_MS)
+        page.wait_for_function("document.getAnimations().length === 0")
         yield from (f"{path}, dark: {line}" for line in violations(axe, page, _DARK))
         page.set_viewport_size({"width": PHONE_PIXELS, "height": 800})
         if (width := page.evaluate("document.documentElement.scrollWidth")) > PHONE_PIXELS:
@@ -96,9 +102,8 @@ def violations(axe: Axe, page: Page, options: dict[str, Any]) -> Iterator[str]:
 
 
 def search(browser: Browser, address: str, paths: list[str]) -> Iterator[str]:
-    page = browser.new_page()
+    page = opened(browser)
     page.goto(f"{address}/index.html")
-    page.set_default_timeout(DEADLINE_MS)
     for path in paths:
         name = Path(path).stem
         page.fill(".md-search__input", name)
@@ -115,10 +120,10 @@ def search(browser: Browser, address: str, paths: list[str]) -> Iterator[str]:
 
 
 def versions(browser: Browser, address: str) -> Iterator[str]:
-    page = browser.new_page()
+    page = opened(browser)
     page.goto(f"{address}/index.html")
     try:
-        page.wait_for_selector(".md-version", timeout=DEADLINE_MS)
+        page.wait_for_selector(".md-version")
     except TimeoutError:
         yield "no selector"
         return
