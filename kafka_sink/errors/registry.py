@@ -50,7 +50,9 @@ class RegistryUnreachable(RegistryError):
     url: str
 
     _happened = "the schema registry ({url}) could not be asked: {reason}."
-    _advice = "Check the url, that the driver can reach it, for a read executors as well, and its certificates."
+    _advice = (
+        "Check the url, that the driver can reach it, for a read executors as well, its certificates and bearer.auth.*."
+    )
 
 
 class RegistryAnswerUnusable(RegistryError):
@@ -64,20 +66,29 @@ class RegistryAnswerUnusable(RegistryError):
 
 
 class RegistryRefused(RegistryError):
+    """`error_code`: the registry's own, or -1 if its answer has none."""
+
     subject: str
     status: int
     error_code: int
 
     def explanation(self) -> Explanation:
+        code = "" if self.error_code == -1 else f", code {self.error_code}"
         return self._told(
-            f"the schema registry refused a request about subject {self.subject!r}, with status {self.status}, code "
-            f"{self.error_code}: {self.reason}.",
-            _HINTS.get(self.status, "Ask the administrators of the registry."),
+            f"the schema registry refused a request about subject {self.subject!r}, with status {self.status}{code}: "
+            f"{self.reason}.",
+            self._what_to_do,
         )
+
+    @property
+    def _what_to_do(self) -> str:
+        if self.status == 403 and self.write_kind is WriteKind.READ:
+            return "Allow this user to read the subject."
+        return _HINTS.get(self.status, "Ask the administrators of the registry.")
 
 
 _HINTS = {
-    401: "Check basic.auth.user.info, or the other credentials in the registry's conf.",
+    401: "Check basic.auth.user.info or bearer.auth.* in the registry's conf. A token may have expired.",
     403: "Allow this user to read and write the subject; with auto.register.schemas=false reading is enough.",
     404: "Check that the url points to a schema registry.",
     422: "The registry cannot read the schema: correct it.",

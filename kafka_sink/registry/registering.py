@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 NOT_FOUND, CONFLICT = 404, 409
 # The codes for no such subject, version or schema. A 404 without one is of another server, e.g. if the url is wrong.
 NO_SUCH = range(40_400, 40_500)
-# The client's own code, for an error that has none.
+# The client's own code and words, for an answer that has none.
 MALFORMED = -1
+NO_WORDS = ("None", "Unknown Schema Registry Error: b''")
 INT32_MAX = 2**31 - 1
 # A registry keeps a schema in one record of its topic: by default 1 MiB at most.
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
@@ -56,7 +57,11 @@ SERIALIZER_KEYS = {"auto.register.schemas": True, "use.latest.version": False, "
 # The client needs numbers for these keys, but a conf may have strings.
 NUMBERS = {"timeout": float, "max.retries": int, "retries.wait.ms": int, "retries.max.wait.ms": int,
            "cache.capacity": int, "cache.latest.ttl.sec": int}  # fmt: skip
-SECRET = re.compile("password|secret|user.info|token")
+SECRET = re.compile("password|secret|user.info|token|provider.config")
+# Tokens that the client fetches are not in its conf: JWTs, and any other in a header.
+FETCHED = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*|(?<=Bearer )\S+")
+# Keys of a conf for urls, which may have a user and a password.
+URLS = ("url", "proxy", "bearer.auth.issuer.endpoint.url")
 IN_QUOTES = re.compile(r"(['\"]).*\1")
 # Text in the place of a url's port that is not a number. The end of an IPv6 address does not match.
 NO_PORT = re.compile(r":(?!\d*$)[^:\]]*$")
@@ -99,10 +104,12 @@ class Registry:
         try:
             conf |= {key: number(conf[key]) for key, number in NUMBERS.items() if key in conf}
             client = _bounded(official.new_client(conf))
-        except (ValueError, TypeError, OSError):
+        except (ValueError, TypeError, OSError) as error:
+            # Only these texts name keys alone. Others quote values.
+            words = f". {error}" if str(error).startswith(("Missing ", "Unrecognized properties: ")) else ""
             expected = (
                 "url and what else confluent_kafka.schema_registry.SchemaRegistryClient takes, as it takes it (found: "
-                f"{', '.join(sorted(map(str, registry)))})"
+                f"{', '.join(sorted(map(str, registry)))}){words}"
             )
             raise InvalidOption(option="registry", value=None, expected=expected) from None
         url = str(conf.get("url", ""))
@@ -197,7 +204,8 @@ class Registry:
             return within(limit_s, lambda: getattr(self.client, method)(*arguments, **named))
         except refusal as error:
             # An answer of JSON that is no registry's may have neither.
-            message = self._quoted(str(error.error_message))
+            message = str(error.error_message)
+            message = "" if message in NO_WORDS else self._quoted(message)
             code = error.error_code if isinstance(error.error_code, int) else MALFORMED
             if error.http_status_code == CONFLICT:
                 raise SchemaIncompatible(
@@ -242,7 +250,7 @@ class Registry:
     def _quoted(self, message: str) -> str:
         for secret in self.secrets:
             message = message.replace(secret, "***")
-        return " ".join(message.split())
+        return " ".join(FETCHED.sub("***", message).split())
 
 
 def _told(error: Exception) -> str:
@@ -339,8 +347,10 @@ def _boolean(key: str, value: object) -> bool:
 def _secrets(conf: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the secrets, longest first: a user with password is replaced before the password alone. A proxy may answer
     with the request, which has both in base64."""
-    secrets = {str(value) for key, value in conf.items() if SECRET.search(key) and value}
-    secrets |= {_user_and_rest(url)[0] for url in str(conf.get("url", "")).split(",")}
+    given = [value for key, value in conf.items() if SECRET.search(key) and value]
+    secrets = {str(one) for value in given for one in (value.values() if isinstance(value, Mapping) else [value])}
+    secrets |= {_user_and_rest(url)[0] for key in URLS for url in str(conf.get(key, "")).split(",")}
+    secrets |= {f"{conf.get('bearer.auth.client.id')}:{one}" for one in [conf.get("bearer.auth.client.secret")] if one}
     secrets |= {unquote(value) for value in secrets}
     in_base64 = {base64.b64encode(value.encode()).decode() for value in secrets if ":" in value}
     secrets |= {part for value in secrets for part in value.split(":", 1)[1:]} | in_base64

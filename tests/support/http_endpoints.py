@@ -105,11 +105,13 @@ class RawAnswer:
 
 @dataclass(slots=True)
 class StandIn:
-    """`answers`: status and body by method and path (without query). `asked`: the requests in order, with bodies."""
+    """`answers`: status and body by method and path (without query). `asked`: the requests in order, with bodies.
+    `queries`: those that are not empty."""
 
     url: str
     answers: Mapping[tuple[str, str], tuple[int, Any]]
     asked: list[tuple[str, str, Any]] = field(default_factory=list)
+    queries: list[str] = field(default_factory=list)
 
 
 @contextmanager
@@ -118,8 +120,9 @@ def registry_stand_in(answers: Mapping[tuple[str, str], tuple[int, Any]]) -> Ite
         def answer(self) -> None:
             size_bytes = int(self.headers.get("Content-Length", 0))
             body = json.loads(self.rfile.read(size_bytes)) if size_bytes else None
-            path = self.path.partition("?")[0]
+            path, _, query = self.path.partition("?")
             stand_in.asked.append((self.command, path, body))
+            stand_in.queries += filter(None, [query])
             not_found = (404, {"error_code": 40401, "message": f"nothing at {path}"})
             status, said = stand_in.answers.get((self.command, path), not_found)
             raw = said if isinstance(said, RawAnswer) else RawAnswer(json.dumps(said).encode())

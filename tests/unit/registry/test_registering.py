@@ -30,6 +30,8 @@ LOOK_UP = ("POST", "/subjects/orders-value")
 LATEST = ("GET", "/subjects/orders-value/versions/latest")
 FOUND = (200, {"id": 9, "version": 3, "subject": "orders-value", "schema": TEXT, "schemaType": "AVRO"})
 QUICK = {"max.retries": "0", "timeout": "5"}
+OAUTH = {"bearer_auth_credentials_source": "OAUTHBEARER", "bearer_auth_scope": "registry",
+         "bearer_auth_logical_cluster": "x", "bearer_auth_issuer_endpoint_url": "http://there/token"}  # fmt: skip
 UNUSABLE = "it is not what a schema registry answers"
 ID = T.StructType([T.StructField("id", T.LongType())])
 ID_AND_NAME = T.StructType([*ID.fields, T.StructField("name", T.StringType())])
@@ -101,6 +103,35 @@ def test_a_given_clients_secrets_are_hidden_too() -> None:
         with pytest.raises(errors.RegistryRefused, match=r"not for \*\*\*") as refused:
             Registry.of(client).latest("orders-value")
     assert "hunter2" not in said_of(refused.value)
+
+
+def test_no_refusal_shows_what_bearer_auth_sends() -> None:
+    """Neither what the conf has, nor a token that a function of the user makes."""
+    token = "eyJhbGciOi.eyJzdWIiOi.c2lnbmF0dXJl"
+
+    def made(config: dict[str, str]) -> dict[str, str]:
+        return {"bearer.auth.token": f"opaque-{config['from']}", "bearer.auth.logical.cluster": "x"}
+
+    custom: Any = {
+        "bearer.auth.credentials.source": "CUSTOM", "bearer.auth.custom.provider.function": made,
+        "bearer.auth.custom.provider.config": {"from": "hunter2"},
+    }  # fmt: skip
+    echoed = {"error_code": 40101, "message": f"no: Authorization: Bearer opaque-hunter2, {token}, from hunter2"}
+    with registry_stand_in({LATEST: (401, echoed)}) as stand_in, pytest.raises(errors.RegistryRefused) as refused:
+        Registry.of({"url": stand_in.url, **QUICK, **custom}).latest("orders-value")
+    assert "no: Authorization: Bearer *** ***, from ***" in str(refused.value)
+    assert not re.search("hunter2|eyJ", said_of(refused.value))
+    client = base64.b64encode(b"alice:hunter2").decode()
+    secrets = of("http://there", bearer_auth_client_id="alice", bearer_auth_client_secret="hunter2", **OAUTH).secrets
+    assert {"hunter2", client} <= set(secrets)
+
+
+def test_a_refusal_without_words_has_none_of_the_clients_own() -> None:
+    for answer in (RawAnswer(b""), {"status": 401}):
+        with registry_stand_in({REGISTER: (403, answer)}) as stand_in, pytest.raises(errors.RegistryRefused) as refused:
+            of(stand_in.url).schema_id("orders-value", SCHEMA)
+        said = "with status 403: no reason was given. No row of this write was sent. Allow this user to read and write"
+        assert said in str(refused.value)
 
 
 @pytest.mark.parametrize(("message", "said"), [("It is shut.", "It is shut"), ("", "no reason was given")])
@@ -178,6 +209,16 @@ def test_a_conf_that_the_client_does_not_take_is_an_option_that_is_wrong() -> No
             Registry.of(conf)
         assert all(key in str(refused.value) for key in conf)
         assert "hunter2" not in str(refused.value) and refused.value.__suppress_context__
+
+
+def test_keys_that_the_client_misses_are_named() -> None:
+    for conf, named in (
+        (OAUTH, "Missing required OAuth configuration properties: bearer.auth.client.id, bearer.auth.client.secret"),
+        ({"no_such_key": "hunter2"}, "Unrecognized properties: no.such.key"),
+    ):
+        with pytest.raises(errors.InvalidOption) as refused:
+            of("http://there", **conf)
+        assert f"url). {named}. No row" in str(refused.value) and "hunter2" not in str(refused.value)
 
 
 def deep(levels: int) -> str:
