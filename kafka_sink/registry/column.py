@@ -19,7 +19,7 @@ from kafka_sink.errors import DuplicateColumn, MissingColumn, SchemaUnreadable
 from kafka_sink.kafka.clock import within
 from kafka_sink.registry import avro, json_schema, protobuf
 from kafka_sink.registry.forms import extra, prefix
-from kafka_sink.registry.references import referred
+from kafka_sink.registry.references import in_context_of, referred
 from kafka_sink.registry.registering import MAX_DEPTH, STRATEGIES, Registry, depth_of, record_name, subject_name
 
 if TYPE_CHECKING:
@@ -101,10 +101,11 @@ def pinned_schema(
         with named(subject_of(name)) as subject:
             latest = registry.latest(subject, form.REGISTRY_FORMAT)
             check_rules(form, latest.schema)
-            return _fitted(form, registry, latest.schema, fields), latest.schema_id
+            return _fitted(form, registry, latest.schema, subject, fields), latest.schema_id
     official = extra("confluent_kafka.schema_registry").Schema
     if isinstance(schema, official):
-        encoding = _fitted(form, registry, schema, fields)
+        # Only the context of this subject counts, which is the same for all names of records.
+        encoding = _fitted(form, registry, schema, subject_of(name), fields)
         whole = official(encoding.text, form.SCHEMA_TYPE, schema.references, schema.metadata, schema.rule_set)
         return encoding, registry.schema_id(subject_of(encoding.name), whole)
     if schema is None and form is protobuf:
@@ -116,16 +117,21 @@ def pinned_schema(
     elif schema is None:
         schema = form.derived(fields, name)
     encoding = in_time(form, lambda: form.fitted(schema, fields))
-    whole = official(encoding.text, form.SCHEMA_TYPE, encoding.references(registry.version))
-    return encoding, registry.schema_id(subject_of(encoding.name), whole)
+    subject = subject_of(encoding.name)
+
+    def version(imported: str, of_schema: Schema) -> int:
+        return registry.version(in_context_of(subject, imported), of_schema)
+
+    whole = official(encoding.text, form.SCHEMA_TYPE, encoding.references(version))
+    return encoding, registry.schema_id(subject, whole)
 
 
-def _fitted(form: Any, registry: Registry, schema: Schema, fields: StructType) -> Any:
-    """Return the encoding by a schema that may refer to others."""
+def _fitted(form: Any, registry: Registry, schema: Schema, subject: str, fields: StructType) -> Any:
+    """Return the encoding by a schema of `subject` that may refer to others."""
     if (schema.schema_type or "AVRO") != form.SCHEMA_TYPE or not isinstance(schema.schema_str, str):
         reason = f"it is a schema of type {schema.schema_type}, or has no text"
         raise SchemaUnreadable(form=form.FORM, reason=reason)
-    others = referred(registry, schema, form.FORM, form.REGISTRY_FORMAT)
+    others = referred(registry, schema, subject, form.FORM, form.REGISTRY_FORMAT)
     return in_time(form, lambda: form.fitted(schema.schema_str, fields, others))
 
 

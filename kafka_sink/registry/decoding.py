@@ -428,7 +428,8 @@ class Writers:
                 return self._unknown_now(of_schema, f"the schema registry has no schema {_shown(of_schema)}")
             if (why_not := self._why_not(schema)) is not None:
                 return _short(f"schema {_shown(of_schema)}{why_not}")
-            return Written.of(registry, schema, self._reader.FORM, self._reader.REGISTRY_FORMAT)
+            of = self._reader
+            return Written.of(registry, schema, self._reading.subject, of.FORM, of.REGISTRY_FORMAT)
         except SchemaUnreadable as error:
             # What it refers to may be there later.
             return self._unknown_now(of_schema, f"schema {_shown(of_schema)}: {error.reason}")

@@ -148,7 +148,7 @@ def _asked(conf: Mapping[str, Any], subject: str, schema_id: int | None, version
     if (schema.schema_type or "AVRO") != kind.SCHEMA_TYPE:
         raise SchemaUnreadable(form=kind.FORM, reason=f"it is a schema of type {schema.schema_type}")
     check_rules(kind, schema, READS)
-    return Written.of(registry, schema, kind.FORM, fmt)
+    return Written.of(registry, schema, subject, kind.FORM, fmt)
 
 
 def _column(frame: DataFrame, column: str, reading: Reading, reader: Reader, is_key: bool) -> Column:

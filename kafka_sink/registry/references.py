@@ -3,15 +3,19 @@
 References are a registry's own idea: a list of names, each with a subject and its version. Every schema may have such a
 list. The registry's answers are foreign, so the number, depth, length and time of all of them are bounded.
 
+A subject of a list is of the same context (`:.name:`) as the subject of the schema that has the list, unless it names
+another.
+
 A name has one text. If two schemas use it for two versions, the first one counts, as in the registry itself. It is
 found in the order of the lists, depth first.
 
-Source: AbstractSchemaProvider.resolveReferences of Confluent's schema-registry. `deleted` is its argument too: a
-version that was deleted softly is still referred to.
+Source: AbstractSchemaProvider.resolveReferences and QualifiedSubject of Confluent's schema-registry. `deleted` is its
+argument too: a version that was deleted softly is still referred to.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -29,10 +33,11 @@ MAX_CHARACTERS = MAX_ANSWER_BYTES
 RESOLVE_TIMEOUT_S = 120.0
 # A version in Java's registry: the latest at the time of the request.
 LATEST = -1
+CONTEXT = re.compile(r":\.[^:]+:")
 
 
-def referred(registry: Registry, schema: Schema, form: str, fmt: str | None = None) -> dict[str, str]:
-    """Return the text of each schema that `schema` refers to, directly or not, by its name.
+def referred(registry: Registry, schema: Schema, subject: str, form: str, fmt: str | None = None) -> dict[str, str]:
+    """Return the text of each schema that `schema` of `subject` refers to, directly or not, by its name.
 
     A text stands behind those that it refers to. `form` is the form's name in errors, `fmt` the format in which the
     registry returns a text. Raises SchemaUnreadable if a reference is incomplete, unknown or of another form, or at a
@@ -40,7 +45,17 @@ def referred(registry: Registry, schema: Schema, form: str, fmt: str | None = No
     """
     if not schema.references:
         return {}
-    return _Resolving(registry, form, fmt, schema.schema_type or "AVRO").all_of(schema)
+    return _Resolving(registry, form, fmt, schema.schema_type or "AVRO").all_of(schema, subject)
+
+
+def in_context_of(parent: str, subject: str) -> str:
+    """Return a subject that a schema of `parent` refers to, with the context of `parent` if it names none.
+
+    >>> in_context_of(":.shop:orders-value", "city")
+    ':.shop:city'
+    """
+    context = CONTEXT.match(parent)
+    return subject if context is None or subject.startswith(":.") else context[0] + subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +66,9 @@ class Written:
     others: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of(cls, registry: Registry, schema: Schema, form: str, fmt: str | None) -> Written:
+    def of(cls, registry: Registry, schema: Schema, subject: str, form: str, fmt: str | None) -> Written:
         """Raises as `referred` does."""
-        return cls(str(schema.schema_str), tuple(referred(registry, schema, form, fmt).items()))
+        return cls(str(schema.schema_str), tuple(referred(registry, schema, subject, form, fmt).items()))
 
     @property
     def characters(self) -> int:
@@ -72,9 +87,10 @@ class _Resolving:
     characters: int = 0
     deadline_s: float = field(default_factory=lambda: time.monotonic() + RESOLVE_TIMEOUT_S)
 
-    def all_of(self, schema: Schema, depth: int = 1) -> dict[str, str]:
+    def all_of(self, schema: Schema, parent: str, depth: int = 1) -> dict[str, str]:
         for reference in schema.references or ():
             name, subject, version = self._parts(reference)
+            subject = in_context_of(parent, subject)
             if name in self.seen:
                 continue
             self.seen.add(name)
@@ -83,7 +99,7 @@ class _Resolving:
             if depth > MAX_CHAIN:
                 raise self._unreadable(f"its references are a chain of more than {MAX_CHAIN} schemas")
             one = self._fetched(name, subject, version)
-            self.all_of(one, depth + 1)
+            self.all_of(one, subject, depth + 1)
             self.found[name] = str(one.schema_str)
         return self.found
 

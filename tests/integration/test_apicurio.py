@@ -216,7 +216,7 @@ def test_a_schema_that_refers_to_another_subjects_is_written_and_read(
         if form == "avro":
             assert records == [official(client, topic, form)({"to": {"zip": "0150"}})]
     asked = Registry.of(conf(registry)).latest(f"{topic}-value").schema
-    reader = Written.of(Registry.of(conf(registry)), asked, form, READERS[form].REGISTRY_FORMAT)
+    reader = Written.of(Registry.of(conf(registry)), asked, f"{topic}-value", form, READERS[form].REGISTRY_FORMAT)
     assert dict(reader.others) == {name: place}
     reading = Reading(topic, partial(READERS[form], reader), conf(registry), f"{topic}-value", False)
     nothing = (pa.nulls(1, pa.string()), pa.nulls(1, pa.int32()), pa.nulls(1, pa.int64()))

@@ -2,11 +2,13 @@
 the official serializers."""
 
 import base64
+import functools
 import json
 from collections.abc import Mapping
 from typing import Any
 
 import jsonschema
+import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import (
     Rule,
@@ -21,11 +23,14 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 from pyspark.sql import types as T
 
 from http_endpoints import registry_stand_in
 from kafka_sink import errors
-from kafka_sink.registry import avro, column, json_schema, protobuf, references
+from kafka_sink.registry import avro, avro_reading, column, json_schema, protobuf, references
+from kafka_sink.registry.decoding import Batch, Reading, decoded
 from kafka_sink.registry.forms import prefix
 from kafka_sink.registry.references import referred
 from kafka_sink.registry.registering import Registry
@@ -162,16 +167,16 @@ def test_references_have_bounds(bound: str, most: Any, of: Any, reason: str, mon
     client = mock()
     monkeypatch.setattr(references, bound, most)
     registry = Registry(client, "mock://")
-    assert len(referred(registry, of(client, 3), "Avro")) == 3
+    assert len(referred(registry, of(client, 3), "orders-value", "Avro")) == 3
     with pytest.raises(errors.SchemaUnreadable, match=reason):
-        referred(registry, of(mock_of(client), 4), "Avro")
+        referred(registry, of(mock_of(client), 4), "orders-value", "Avro")
 
 
 def test_references_that_come_too_slowly_are_the_registrys_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     client = mock()
     monkeypatch.setattr(references, "RESOLVE_TIMEOUT_S", 0.0)
     with pytest.raises(errors.RegistryUnreachable, match="not fetched within 0 s"):
-        referred(Registry(client, "mock://"), wide(client, 1), "Avro")
+        referred(Registry(client, "mock://"), wide(client, 1), "orders-value", "Avro")
 
 
 def mock_of(client: SchemaRegistryClient) -> SchemaRegistryClient:
@@ -190,8 +195,76 @@ def test_a_circle_ends_and_a_diamond_is_fetched_once_its_parts_before_it() -> No
     with registry_stand_in(answers) as stand_in:
         registry = Registry.of({"url": stand_in.url, "max.retries": "0"})
         top = Schema("", "AVRO", [SchemaReference("a", "a", 1)])
-        assert list(referred(registry, top, "Avro").items()) == [(name, f'"{name}"') for name in "dbca"]
+        assert list(referred(registry, top, "orders-value", "Avro").items()) == [(name, f'"{name}"') for name in "dbca"]
     assert sorted(path for _, path, _ in stand_in.asked) == sorted(path for _, path in answers)
+
+
+@pytest.mark.parametrize(
+    ("subject", "path", "city"),
+    [
+        ("orders-value", "", "city"), (":.:orders-value", "", "city"), (":.shop:orders-value", "", "%3A.shop%3Acity"),
+        ("orders-value", "/contexts/.shop", "city"),
+    ],
+)  # fmt: skip
+def test_a_reference_is_of_the_context_of_the_subject_that_has_it(subject: str, path: str, city: str) -> None:
+    """As by Java's client, whose subjects of references are QualifiedSubject.qualifySubjectWithParent. The client for
+    Python asks for them in the default context."""
+
+    def answer(schema: Any, *refers: tuple[str, str]) -> tuple[int, Any]:
+        named = [{"name": name, "subject": of_name, "version": 1} for name, of_name in refers]
+        return 200, {"id": 1, "version": 1, "subject": "s", "schema": json.dumps(schema), "references": named}
+
+    of_subject = f"{path}/subjects/{subject.replace(':', '%3A')}/versions/latest"
+    of_address, of_city = (f"{path}/subjects/{each}/versions/1" for each in ("%3A.other%3Aaddress", city))
+    there = f"{path}/subjects/%3A.other%3Acity/versions/1"
+    answers = {
+        ("GET", of_subject): answer(ORDER, ("shop.City", "city"), ("shop.Address", ":.other:address")),
+        ("GET", of_address): answer(ADDRESS, ("shop.Town", "city")),
+        ("GET", of_city): answer(CITY), ("GET", there): answer({**CITY, "name": "Town"}),
+    }  # fmt: skip
+    with registry_stand_in(answers) as stand_in:
+        registry = Registry.of({"url": stand_in.url + path, "max.retries": "0", **LATEST})
+        encoding, _ = column.pinned_schema(avro, COLUMNS, "r", registry, lambda name: subject, None)
+    assert [each for _, each, _ in stand_in.asked] == [of_subject, of_city, of_address, there]
+    assert encoding.encode(arrow_rows([ROW], COLUMNS), b"").to_pylist() == [b"\x0e\x02\x02s\x080150\x080151"]
+
+
+def test_a_record_of_a_context_is_read_by_its_ids_and_references_of_its_context() -> None:
+    schema = {"schema": '"shop.City"', "references": [{"name": "shop.City", "subject": "city", "version": 1}]}
+    answers = {
+        ("GET", "/schemas/ids/1"): (200, schema),
+        ("GET", "/subjects/%3A.shop%3Acity/versions/1"): (200, {"id": 1, "version": 1, "schema": json.dumps(CITY)}),
+    }
+    with registry_stand_in(answers) as stand_in:
+        conf = {"url": stand_in.url, "max.retries": "0"}
+        of_place = functools.partial(avro_reading.Reader, references.Written(json.dumps(CITY)))
+        reading = Reading("contexts", of_place, conf, ":.shop:orders-value", False)
+        nothing = (pa.nulls(1, pa.string()), pa.nulls(1, pa.int32()), pa.nulls(1, pa.int64()))
+        records = pa.array([prefix(1) + b"\x080150"], pa.binary())
+        found = decoded(reading, Batch(records, pa.nulls(1, pa.binary()), nothing)).to_pylist()
+    assert found == [{"zip": "0150"}]
+    assert stand_in.queries == ["subject=%3A.shop%3Aorders-value", "deleted=true"]
+
+
+def test_imports_are_registered_in_the_context_of_the_schema() -> None:
+    pool = DescriptorPool()
+    for name, text in (
+        ("city.proto", proto("City", ("zip", 9))),
+        ("order.proto", proto("Order", ("to", ".shop.City"), imports=("city.proto",))),
+    ):
+        file = FileDescriptorProto.FromString(base64.b64decode(text))
+        file.name = name
+        pool.Add(file)  # type: ignore[no-untyped-call]
+    order = GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+    city, value = "/subjects/%3A.shop%3Acity.proto", "/subjects/%3A.shop%3Aorders-value"
+    found = {"id": 1, "version": 7, "subject": "s", "schema": "", "schemaType": "PROTOBUF"}
+    answers = {("POST", path): (200, found) for path in (city, f"{city}/versions", f"{value}/versions")}
+    with registry_stand_in(answers) as stand_in:
+        registry = Registry.of({"url": stand_in.url, "max.retries": "0"})
+        column.pinned_schema(protobuf, columns_of(to=PLACE), "r", registry, lambda name: ":.shop:orders-value", order)
+    assert [path for _, path, _ in stand_in.asked] == [f"{city}/versions", city, f"{value}/versions"]
+    refers = [{"name": "city.proto", "subject": "city.proto", "version": 7}]
+    assert stand_in.asked[-1][2]["references"] == refers
 
 
 @pytest.mark.parametrize(
