@@ -1,7 +1,8 @@
 """Rows written and read with a real schema registry: Apicurio Registry 2, by its API of Confluent's form.
 
-Bytes are compared with those of confluent-kafka's serializers, which ask the same registry. Not covered are
-authentication, which needs Keycloak, and contexts, which Apicurio 2 does not have.
+Bytes are compared with those of confluent-kafka's serializers, which ask the same registry. It checks credentials by
+tokens of `openid_provider`, as by Keycloak's. Not covered are contexts: Apicurio has only the default one, and takes
+`:.name:subject` for a name as any other. `unit/registry/test_references.py` has the requests.
 """
 
 import base64
@@ -11,7 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pyarrow as pa
 import pytest
@@ -40,6 +41,7 @@ from kafka_sink.registry.decoding import Batch, Reading, decoded
 from kafka_sink.registry.forms import prefix
 from kafka_sink.registry.references import Written
 from kafka_sink.registry.registering import Registry, subject_name
+from openid_provider import Provider, new_key, openid_provider
 from registry_rows import arrow_rows, columns_of, message_class
 from small_registry import SmallRegistry, small_registry
 
@@ -324,6 +326,118 @@ def test_tls_needs_the_ca_to_write_and_to_read(registry: Apicurio, topic: str) -
     assert read(of, topic, "avro", schema, ours) == ROWS
     with pytest.raises(RegistryUnreachable, match="certificate verify failed"):
         read(without, topic, "avro", schema, ours)
+
+
+def test_a_subject_with_the_name_of_a_context_is_written_and_read(registry: Apicurio, topic: str) -> None:
+    ours = written(conf(registry), f":.shop:{topic}", "avro", ROWS, ID_AND_NAME)
+    assert f":.shop:{topic}-value" in SchemaRegistryClient({"url": registry.url}).get_subjects()
+    schema = latest(registry, f":.shop:{topic}", "avro")
+    assert read(conf(registry), f":.shop:{topic}", "avro", schema, ours) == ROWS
+
+
+CLIENTS = {
+    "writer": ("write-canary/1+", "sr-developer"), "reader": ("read-canary/2+", "sr-readonly"),
+    "other": ("other-canary/3+", "of-another-service"),
+}  # fmt: skip
+KINDS = ("basic", "url", "token", "oauth")
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Apicurio, Provider]]:
+    with openid_provider(CLIENTS) as provider, apicurio(tmp_path_factory.mktemp("guarded"), provider) as found:
+        yield found, provider
+
+
+def credentials(kind: str, at: tuple[Apicurio, Provider], client: str, secret: str | None = None) -> dict[str, str]:
+    """A conf with the credentials of a client. `secret`: another one than its own, or for "token" the token."""
+    registry, provider = at
+    bearer = {"bearer.auth.logical.cluster": "lsrc-1"}
+    own = CLIENTS[client][0] if secret is None else secret
+    match kind:
+        case "basic":
+            return conf(registry) | {"basic.auth.user.info": f"{client}:{own}"}
+        case "url":
+            return conf(registry) | {"url": registry.url.replace("//", f"//{client}:{quote(own, safe='')}@")}
+        case "token":
+            bearer |= {"bearer.auth.token": secret or provider.token(client)}
+            return conf(registry) | bearer | {"bearer.auth.credentials.source": "STATIC_TOKEN"}
+    bearer |= {"bearer.auth.client.id": client, "bearer.auth.client.secret": own, "bearer.auth.scope": "registry"}
+    bearer |= {"bearer.auth.issuer.endpoint.url": provider.token_url}
+    return conf(registry) | bearer | {"bearer.auth.credentials.source": "OAUTHBEARER"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", ["avro", "protobuf"])
+def test_a_client_that_may_write_registers_and_one_that_may_read_reads_and_looks_up(
+    guarded: tuple[Apicurio, Provider], topic: str, kind: str, form: str
+) -> None:
+    writer, reader = (credentials(kind, guarded, client) for client in ("writer", "reader"))
+    ours = written(writer, topic, form, ROWS, ID_AND_NAME)
+    schema = Registry.of(reader).latest(f"{topic}-value", READERS[form].REGISTRY_FORMAT).text
+    assert read(reader, topic, form, schema, ours) == ROWS
+    for only_reads in ("auto.register.schemas", "false"), ("use.latest.version", "true"):
+        assert written(reader | dict([only_reads]), topic, form, ROWS, ID_AND_NAME) == ours
+    with pytest.raises(RegistryRefused, match=f"subject '{topic}-new-value', with status 403") as refused:
+        written(reader, f"{topic}-new", form, ROWS, ID_AND_NAME)
+    for said in ("No row of this write was sent", "Allow this user to read and write the subject",
+                 "with auto.register.schemas=false reading is enough"):  # fmt: skip
+        assert said in str(refused.value)
+    check_hidden(str(refused.value), guarded, reader)
+    assert f"{topic}-new-value" not in Registry.of(writer).client.get_subjects()
+
+
+def check_hidden(said: str, at: tuple[Apicurio, Provider], of: Mapping[str, Any]) -> None:
+    assert "canary" not in said and "eyJ" not in said and "Basic " not in said
+    assert "canary" not in f"{Registry.of(of)!r}"
+
+
+@pytest.mark.parametrize("form", ["avro"])
+@pytest.mark.parametrize(
+    ("kind", "client", "secret", "expected", "said"),
+    [
+        ("basic", "writer", "wrong-canary", RegistryRefused, "status 401"),
+        ("url", "writer", "wrong-canary", RegistryRefused, "status 401"),
+        ("token", "writer", "no-token-canary", RegistryRefused, "status 401"),
+        ("token", "writer", "of another key", RegistryRefused, "status 401"),
+        ("token", "writer", "expired", RegistryRefused, "status 401"),
+        ("oauth", "writer", "wrong-canary", RegistryUnreachable, "invalid_client"),
+        ("basic", "other", None, RegistryRefused, "status 403"),
+        ("oauth", "other", None, RegistryRefused, "status 403"),
+    ],
+)
+def test_wrong_credentials_fail_the_write_before_a_row_and_the_task_of_a_read(
+    guarded: tuple[Apicurio, Provider], topic: str, form: str, kind: str, client: str, secret: str | None,
+    expected: type[Exception], said: str,
+) -> None:  # fmt: skip
+    ours = written(credentials("basic", guarded, "writer"), topic, form, ROWS, ID_AND_NAME)
+    schema = Registry.of(credentials("basic", guarded, "reader")).latest(f"{topic}-value").text
+    provider = guarded[1]
+    made = {"of another key": provider.token(client, key=new_key()), "expired": provider.token(client, lifetime_s=-60)}
+    wrong = credentials(kind, guarded, client, made.get(secret or "", secret))
+    for do in (
+        lambda: written(wrong, topic, form, ROWS, ID_AND_NAME),
+        lambda: written({**wrong, "auto.register.schemas": "false"}, topic, form, ROWS, ID_AND_NAME),
+        lambda: read(wrong, topic, form, schema, ours), lambda: read(wrong, topic, form, schema, ours, nulls=True),
+    ):  # fmt: skip
+        with pytest.raises(expected, match=said) as refused:
+            do()
+        check_hidden(f"{refused.value} {vars(refused.value)}", guarded, wrong)
+        assert refused.value.__cause__ is None and refused.value.__suppress_context__
+
+
+def test_a_client_asks_for_a_new_token_when_its_own_expires(guarded: tuple[Apicurio, Provider], topic: str) -> None:
+    of = credentials("oauth", guarded, "writer")
+    provider = guarded[1]
+    try:
+        for told_s, tokens in (300, 1), (-60, 3):
+            provider.told_s = told_s
+            provider.given.clear()
+            registry = Registry.of(of)
+            for number in range(3):
+                registry.schema_id(f"{topic}-{told_s}-{number}", Schema(A))
+            assert provider.given == ["writer"] * tokens
+    finally:
+        provider.told_s = 300
 
 
 A, B = (json.dumps({"type": "record", "name": name, "fields": []}) for name in "AB")

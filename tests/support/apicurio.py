@@ -15,6 +15,7 @@ from pathlib import Path
 from certificates import Authority
 from kafka_sink.broker import resolve
 from kafka_sink.broker.process import LeashedProcess
+from openid_provider import Provider
 from waiting import wait_until
 
 VERSION = "2.6.13.Final"
@@ -65,25 +66,36 @@ def installed() -> Path:
     return folder
 
 
+def _checks_tokens_of(provider: Provider) -> dict[str, str]:
+    """Properties with which each request needs a token of the provider, or a client's name and secret as basic
+    authentication. The roles are sr-readonly, sr-developer and sr-admin."""
+    return {
+        "registry.auth.enabled": "true", "registry.auth.role-based-authorization": "true",
+        "registry.auth.basic-auth-client-credentials.enabled": "true",
+        "registry.auth.token.endpoint": provider.token_url, "quarkus.oidc.auth-server-url": provider.url,
+    }  # fmt: skip
+
+
 @contextmanager
-def apicurio(folder: Path) -> Iterator[Apicurio]:
-    """`folder`: of the certificates and the registry's output."""
+def apicurio(folder: Path, provider: Provider | None = None) -> Iterator[Apicurio]:
+    """`folder`: of the certificates and the registry's output. `provider`: whose tokens it asks for."""
     authority = Authority()
     identity = authority.issue("localhost")
     files = {"ca": authority.certificate, "chain": identity.chain, "key": identity.key}
     for name, text in files.items():
         (folder / f"{name}.pem").write_text(text)
     settings = {
-        "http.host": "127.0.0.1", "http.port": "0", "http.ssl-port": "0",
-        "http.ssl.certificate.files": str(folder / "chain.pem"),
-        "http.ssl.certificate.key-files": str(folder / "key.pem"),
-        "datasource.jdbc.initial-size": "1", "datasource.jdbc.min-size": "1",
+        "quarkus.http.host": "127.0.0.1", "quarkus.http.port": "0", "quarkus.http.ssl-port": "0",
+        "quarkus.http.ssl.certificate.files": str(folder / "chain.pem"),
+        "quarkus.http.ssl.certificate.key-files": str(folder / "key.pem"),
+        "quarkus.datasource.jdbc.initial-size": "1", "quarkus.datasource.jdbc.min-size": "1",
+        **({} if provider is None else _checks_tokens_of(provider)),
     }  # fmt: skip
     output = folder / "apicurio.log"
     with output.open("wb") as log:
         registry = LeashedProcess(
             [
-                resolve.find_java(os.environ), *JVM, *(f"-Dquarkus.{name}={value}" for name, value in settings.items()),
+                resolve.find_java(os.environ), *JVM, *(f"-D{name}={value}" for name, value in settings.items()),
                 "-jar", installed() / f"{NAME}-{VERSION}-runner.jar",
             ],
             grace_seconds=0, stdout=log, stderr=log, cwd=folder,
