@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -62,7 +63,7 @@ def instructions(file: Path) -> list[tuple[str, str]]:
 def built(file: Path, context: Path, stages: Mapping[str, Path], root: Path, hosts: Iterable[str] = ()) -> Image:
     """Run the steps of `file`. `context` has what they copy, `stages` the folder that stands for each other stage.
 
-    `hosts`: lines for /etc/hosts. Builders give a step the machine's network and settings of pip, and so does this.
+    `hosts`: more lines for /etc/hosts. Builders give a step the machine's network and settings of pip, and so does this.
     """
     steps = instructions(file)
     last = max(i for i, (name, _) in enumerate(steps) if name == "FROM")
@@ -70,7 +71,8 @@ def built(file: Path, context: Path, stages: Mapping[str, Path], root: Path, hos
         ["mmdebstrap", "--quiet", "--variant=minbase", BASES[steps[last][1]], root], check=True, timeout=DEADLINE_S
     )
     shutil.copy("/etc/resolv.conf", root / "etc")
-    (root / "etc" / "hosts").write_text("".join(f"{line}\n" for line in ("127.0.0.1 localhost", *hosts)))
+    names = f"127.0.0.1 localhost {socket.gethostname()}"
+    (root / "etc" / "hosts").write_text("".join(f"{line}\n" for line in (names, *hosts)))
     image, of_pip = Image(root), {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
     if "PIP_CERT" in of_pip:
         shutil.copy(of_pip["PIP_CERT"], root / "etc" / "pip.pem")
