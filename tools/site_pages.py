@@ -71,11 +71,12 @@ def pages() -> Iterator[tuple[str, str]]:
     `groupId` comes before `groupIdPrefix`.
     """
     made = dict(_pages())
-    names = [PurePosixPath(path).stem.lower() for path in made]
+    ranks: dict[str, int] = {}
+    for name in sorted((PurePosixPath(path).stem.lower() for path in made), key=len, reverse=True):
+        ranks[name] = max((rank + 1 for longer, rank in ranks.items() if longer.startswith(name)), default=0)
+    # A title counts 1,000 times what a text does, which must not win against it.
     for path, text in made.items():
-        begins = PurePosixPath(path).stem.lower()
-        longer = sum(name.startswith(begins) for name in names) - 1
-        yield path, f"---\nsearch: {{boost: {100 ** min(longer, 3)}}}\n---\n{text}"
+        yield path, f"---\nsearch: {{boost: {10 ** ranks[PurePosixPath(path).stem.lower()]}}}\n---\n{text}"
 
 
 def _pages() -> Iterator[tuple[str, str]]:
