@@ -259,7 +259,7 @@ types: $(DEPS)  ## check types with mypy --strict
 	$(BIN)/mypy
 
 # The scripts of a folder import each other by PYTHONPATH, because PYTHONSAFEPATH removes their own folder from the path.
-BENCH := PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support:$(CURDIR)/tests/verification $(BIN)/python tests/performance
+BENCH := PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support:$(CURDIR)/tests/verification:$(CURDIR)/jobs $(BIN)/python tests/performance
 
 .PHONY: bench-core
 bench-core: $(WHEEL)  ## measure columns to encoded batches, and back, on one core; ARGS="--rounds 3" goes to both scripts
@@ -311,6 +311,10 @@ bench-cold: java $(WHEEL)  ## measure the first write, read, micro-batch and exp
 .PHONY: bench-scale
 bench-scale: java $(WHEEL)  ## measure connections, memory and speed of many Python workers beside the JVM sink, 15 minutes; ARGS="--brokers 3 --masters local[8]"
 	$(BENCH)/bench_scale.py $(ARGS)
+
+.PHONY: bench-leaders
+bench-leaders: java $(WHEEL)  ## measure for how long no row flows when leaders die or move, beside Java's clients, 10 minutes; ARGS="--rounds 3"
+	$(BENCH)/bench_leaders.py $(ARGS)
 
 .PHONY: bench-memory
 bench-memory: java $(WHEEL)  ## check the bounds of a worker's memory and of its imports' time

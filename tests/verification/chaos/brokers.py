@@ -34,8 +34,8 @@ def controller(kafka: LocalKafka) -> int:
     return int(found[1])
 
 
-def wait_until_whole(kafka: LocalKafka) -> None:
-    """Every replica of every partition is in sync, and each is led where it was meant to be."""
+def wait_until_in_sync(kafka: LocalKafka) -> AdminClient:
+    """Every replica of every partition is in sync. Return a client."""
     client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
 
     def whole() -> bool:
@@ -47,8 +47,13 @@ def wait_until_whole(kafka: LocalKafka) -> None:
         return all(len(each.isrs) == len(each.replicas) for each in partitions)
 
     wait_until(whole, DEADLINE_S, "all replicas are in sync")
+    return client
+
+
+def wait_until_whole(kafka: LocalKafka) -> None:
+    """Every replica of every partition is in sync, and each is led where it was meant to be."""
     # Otherwise a node that came back would lead nothing for five minutes.
-    client.elect_leaders(ElectionType.PREFERRED).result(DEADLINE_S)
+    wait_until_in_sync(kafka).elect_leaders(ElectionType.PREFERRED).result(DEADLINE_S)
 
 
 @contextlib.contextmanager
