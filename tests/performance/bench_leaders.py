@@ -13,7 +13,8 @@ Those *before* ignore the leader that an answer names (KIP-951). A round is of o
 * gets them back again.
 
 A gap is the longest time in which a partition had no row, of those whose leader died or moved. *Flows again*: from the
-fault to the end of the gap. *Behind*: how much later than in the first client that writes, or reads.
+fault to the end of the gap. *Behind*: how much later than in the first client that writes, or reads. Java compiles its
+clients at their start, which needs a JDK.
 """
 
 import bisect
