@@ -63,7 +63,7 @@ def instructions(file: Path) -> list[tuple[str, str]]:
 def built(file: Path, context: Path, stages: Mapping[str, Path], root: Path, hosts: Iterable[str] = ()) -> Image:
     """Run the steps of `file`. `context` has what they copy, `stages` the folder that stands for each other stage.
 
-    `hosts`: more lines for /etc/hosts. Builders give a step the machine's network and settings of pip, and so does this.
+    `hosts`: more lines for /etc/hosts. As builders do, a step has the machine's network, and pip's settings.
     """
     steps = instructions(file)
     last = max(i for i, (name, _) in enumerate(steps) if name == "FROM")
