@@ -6,7 +6,10 @@ most one. offsets/N says up to where micro-batch N reads its sources:
     v1                                         v2 (spark.sql.streaming.offsetLog.formatVersion, Spark 4.1)
     {"batchWatermarkMs":0, ...}                {"batchWatermarkMs":0, ...}
     {"orders":{"0":23}}                        0:{"orders":{"0":23}}
-    -                                          (a source that has none is absent)
+    -                                          1:-
+
+With v2 a query's sources may change (enableSourceEvolution): each micro-batch names those that it reads. Of commits/N,
+whose formats are v1 to v3, only the number counts.
 
 The checkpoint may be anywhere that pyarrow can read: a path, file:, s3:, gs:, abfs:, hdfs:.
 
@@ -84,13 +87,14 @@ def read_checkpoint(location: str) -> Checkpoint:
 
 
 def read_sources(location: str, checkpoint: Checkpoint) -> dict[str, SourceOffsets]:
-    """Return the offsets by the source's number in the query, or by its name if it has one. Raises OSError."""
+    """Return the offsets by the source's number in the query, or by its name if it has one, without those that the
+    planned micro-batch no longer reads. Raises OSError."""
     system, folder = _opened(location)
     recorded, planned = (
         {} if each is None else _offsets(system, posixpath.join(folder, "offsets", str(each)))
         for each in (checkpoint.recorded, checkpoint.planned)
     )
-    return {each: SourceOffsets(recorded.get(each), planned.get(each)) for each in sorted({*recorded, *planned})}
+    return {each: SourceOffsets(recorded.get(each), planned.get(each)) for each in sorted(planned or recorded)}
 
 
 def _opened(location: str) -> tuple[FileSystem, str]:
@@ -114,12 +118,14 @@ def _offsets(system: FileSystem, path: str) -> dict[str, str]:
     if len(found) > MAX_OFFSETS_BYTES:
         raise OSError(f"{path} has more than {MAX_OFFSETS_BYTES:,} bytes")
     version, *lines = found.decode(errors="replace").rstrip("\n").split("\n")
-    of_sources = lines[1:]
+    named: Iterable[tuple[str, str]]
     if version == "v1":
-        return {str(number): text for number, text in enumerate(of_sources) if text != NO_OFFSETS}
-    if version == "v2":
-        return {name: text for name, _, text in (line.partition(":") for line in of_sources)}
-    raise OSError(f"{path} has another format than v1 and v2")
+        named = ((str(number), text) for number, text in enumerate(lines[1:]))
+    elif version == "v2":
+        named = ((name, text) for name, _, text in (line.partition(":") for line in lines[1:]))
+    else:
+        raise OSError(f"{path} has another format than v1 and v2: it needs a version of pykafka that knows this Spark")
+    return {name: text for name, text in named if text != NO_OFFSETS}
 
 
 def _last(system: FileSystem, folder: str, log: str) -> FileInfo | None:

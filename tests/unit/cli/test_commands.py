@@ -329,6 +329,21 @@ def test_offsets_of_sources_are_those_of_both_micro_batches(tmp_path: Path, reco
     assert checkpoint.read_sources(str(folder), Checkpoint(QUERY, planned=None, recorded=None)) == {}
 
 
+def test_sources_are_those_that_the_planned_micro_batch_names(tmp_path: Path) -> None:
+    """As Spark 4.3 writes them: one source was left out, and another has no offsets yet."""
+    metadata = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{},"sourceMetadataInfo":{}}'
+    folder = checkpoint_in(tmp_path, offsets={
+        "7": f'v2\n{metadata}\nreturns:{{"r":{{"0":5}}}}\norders:{{"t":{{"0":5}}}}',
+        "8": f'v2\n{metadata}\nrefunds:-\norders:{{"t":{{"0":9}}}}',
+    })  # fmt: skip
+    assert checkpoint.read_sources(str(folder), Checkpoint(QUERY, planned=8, recorded=7)) == {
+        "orders": SourceOffsets('{"t":{"0":5}}', '{"t":{"0":9}}')
+    }
+    sinks = '{"a":{"sinkName":"a","commitOffset":"-","providerName":"p","apiVersion":"v2","isActive":true}}'
+    checkpoint_in(tmp_path, commits={"7": f'v3\n{{"nextBatchWatermarkMs":0,"sinkMetadataMap":{sinks}}}'})
+    assert checkpoint.read_checkpoint(str(folder)) == Checkpoint(QUERY, planned=8, recorded=7)
+
+
 @pytest.mark.parametrize(("text", "words"), [
     ("", "another format than v1 and v2"), ("v3\n{}\n{}", "another format than v1 and v2"),
     (f"v1\n{METADATA}\n".ljust(checkpoint.MAX_OFFSETS_BYTES + 1), "more than 16,777,216 bytes"),
