@@ -12,6 +12,7 @@ import pytest
 from pyspark import TaskContext, cloudpickle
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession, datasource
+from pyspark.sql import types as spark_types
 from pyspark.sql.types import ArrayType, StringType, StructType
 
 import kafka_sink
@@ -38,6 +39,11 @@ def schema(*names: str, **columns: Any) -> StructType:
 
 HEADERS = ArrayType(schema(key="string", value="binary"))
 VALUE = schema("value")
+NEW_TYPES = (
+    spark_types.VariantType(), spark_types.DayTimeIntervalType(), spark_types.YearMonthIntervalType(),
+    spark_types.CalendarIntervalType(),
+    *(getattr(spark_types, name)() for name in ("TimeType",) if hasattr(spark_types, name)),  # since pyspark 4.1
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("columns", [
@@ -45,6 +51,7 @@ VALUE = schema("value")
     {"value": "binary", "key": "string", "headers": HEADERS, "timestamp": "timestamp"},
     {"value": "binary", "timestamp": "timestamp_ntz", "partition": "integer"},
     {"value": "binary", "partition": "short"}, {"value": "binary", "partition": "byte"},
+    {"value": StringType("UTF8_LCASE"), "topic": StringType("UNICODE_CI"), "key": "char(5)"},
 ])  # fmt: skip
 def test_columns_that_a_record_can_take(columns: dict[str, object]) -> None:
     check_spark_schema(schema(**columns), topic_option=True)
@@ -55,6 +62,7 @@ def test_columns_that_a_record_can_take(columns: dict[str, object]) -> None:
     ({"value": "binary", "key": "decimal(10,2)"}, errors.ColumnTypeMismatch, "key"),
     ({"value": "binary", "partition": "long"}, errors.ColumnTypeMismatch, "partition"),
     ({"value": "binary", "headers": ArrayType(StringType())}, errors.ColumnTypeMismatch, "headers"),
+    *(({"value": type_}, errors.ColumnTypeMismatch, "value") for type_ in NEW_TYPES),
     ({"value": "binary", "id": "long"}, errors.UnexpectedColumn, "id"),
 ])  # fmt: skip
 def test_columns_that_it_cannot(columns: dict[str, object], error: type[Exception], column: str) -> None:
