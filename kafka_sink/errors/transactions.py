@@ -158,11 +158,12 @@ class WrittenOtherwise(ExactlyOnceError):
     _happened = (
         "micro-batch {next_micro_batch_id} of sink {sink!r} is not written: exactly-once decided {micro_batch_id} "
         "last, and the checkpoint has later ones. They were written at least once, by another format or as another "
-        "sink; or the brokers' state is an older copy."
+        "sink; or Spark repartitioned the query's state; or the brokers' state is an older copy."
     )
     _advice = (
         "Do not go back to an older checkpoint: the rows of those micro-batches would be in the topics twice. If their "
-        "rows are there, go on from micro-batch {next_micro_batch_id} with allowLostState=true for one start."
+        "rows are there, or they have none, go on from micro-batch {next_micro_batch_id} with allowLostState=true for "
+        "one start."
     )
 
 
