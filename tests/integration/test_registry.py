@@ -3,6 +3,7 @@ deserializers from the same in-memory registry."""
 
 import base64
 import datetime as dt
+import io
 import json
 from collections.abc import Callable
 from decimal import Decimal
@@ -15,6 +16,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from fastavro import parse_schema, schemaless_writer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.errors import PySparkException
@@ -23,9 +25,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from avro_kinds import nested, or_null, record_of, with_names
+from avro_schemas import pairs
 from http_endpoints import INCOMPATIBLE, registry_stand_in
 from kafka_sink.errors import ColumnNotInSchema, DuplicateColumn, MissingColumn, SchemaIncompatible
-from kafka_sink.registry import avro, deserialized, protoc, serialized
+from kafka_sink.registry import avro, avro_reading, deserialized, protoc, serialized
+from kafka_sink.registry.references import Written
 from registry_rows import COLUMNS, arrow_rows, message_class, read_from_protobuf, with_empty_for_null
 from small_registry import small_registry
 from spark_writes import Here, with_conf
@@ -278,15 +282,48 @@ def test_java_writes_the_same_bytes_of_decimals(spark: SparkSession) -> None:
     assert [by_java(spark, schema, one) for one in written] == written
 
 
-def by_java(spark: SparkSession, schema: str, data: bytes) -> bytes:
+@pytest.mark.long
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_java_resolves_records_of_evolved_schemas_to_the_same_values(spark: SparkSession, data: st.DataObject) -> None:
+    """Avro's own library reads each record by both schemas, and writes it again by the reader's."""
+    pair = data.draw(pairs())
+    written, read = json.dumps(pair.writer), json.dumps(pair.reader)
+    records = []
+    for value in data.draw(st.lists(pair.values, min_size=1, max_size=3)):
+        out = io.BytesIO()
+        schemaless_writer(out, parse_schema(json.loads(written)), value)
+        records.append(out.getvalue())
+    resolving = avro_reading.Reader(Written(read))
+    of_writer, of_reader = resolving.writer(Written(written)), resolving.writer(Written(read))
+    by_us = of_writer.make([of_writer.parse(one, 0) for one in records]).to_pylist()
+    again = [by_java(spark, read, one, written) for one in records]
+    assert in_any_order(by_us) == in_any_order(of_reader.make([of_reader.parse(one, 0) for one in again]).to_pylist())
+
+
+def in_any_order(value: Any) -> Any:
+    """Java's maps have an order of their own."""
+    match value:
+        case dict():
+            return {name: in_any_order(one) for name, one in value.items()}
+        case list() if value and all(isinstance(one, tuple) for one in value):
+            return {name: in_any_order(one) for name, one in value}
+        case list():
+            return [in_any_order(one) for one in value]
+    return value
+
+
+def by_java(spark: SparkSession, schema: str, data: bytes, writer: str | None = None) -> bytes:
+    """Read by Java with the schema of the writer, by default the same, and written again."""
     jvm: Any = spark.sparkContext._jvm
-    apache, io = jvm.org.apache.avro, jvm.java.io
+    apache, java = jvm.org.apache.avro, jvm.java.io
     parsed, values = apache.Schema.Parser().parse(schema), apache.generic.GenericData()
+    actual = apache.Schema.Parser().parse(writer or schema)
     for conversion in (apache.Conversions.DecimalConversion(), apache.Conversions.UUIDConversion()):
         values.addLogicalTypeConversion(conversion)
-    decoder = apache.io.DecoderFactory.get().binaryDecoder(io.ByteArrayInputStream(bytearray(data)), None)
-    value = apache.generic.GenericDatumReader(parsed, parsed, values).read(None, decoder)
-    out = io.ByteArrayOutputStream()
+    decoder = apache.io.DecoderFactory.get().binaryDecoder(java.ByteArrayInputStream(bytearray(data)), None)
+    value = apache.generic.GenericDatumReader(actual, parsed, values).read(None, decoder)
+    out = java.ByteArrayOutputStream()
     encoder = apache.io.EncoderFactory.get().binaryEncoder(out, None)
     apache.generic.GenericDatumWriter(parsed, values).write(value, encoder)
     encoder.flush()
