@@ -573,4 +573,11 @@ READING: tuple[Mutant, ...] = (
     Mutant("registry: a record of another message is read as the reader's",
            "docs/schema-registry.md: a record of another message", "$MESSAGE != $WRITER.message", "False",
            f"{_DECODING}test_a_record_of_another_message_is_refused"),
+    Mutant("registry: a reference is of the default context", "QualifiedSubject.qualifySubjectWithParent of Java",
+           "$CONTEXT[0] + subject", "subject",
+           "tests/unit/registry/test_references.py::"
+           "test_a_reference_is_of_the_context_of_the_subject_that_has_it"),
+    Mutant("registry: a message shows a fetched token", "docs/schema-registry.md: credentials are in no message",
+           'FETCHED.sub("***", $MESSAGE)', "$MESSAGE",
+           "tests/unit/registry/test_registering.py::test_no_refusal_shows_what_bearer_auth_sends"),
 )  # fmt: skip
