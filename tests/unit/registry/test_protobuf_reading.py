@@ -14,6 +14,7 @@ from google.protobuf import text_format
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql import types as T
 
 from kafka_sink.errors import SchemaUnreadable
@@ -23,6 +24,7 @@ from kafka_sink.registry.decoding import head_of
 from kafka_sink.registry.forms import prefix
 from kafka_sink.registry.protobuf_reading import Reader
 from kafka_sink.registry.references import Written
+from protobuf_schemas import pairs, row_of
 from registry_rows import COLUMNS, Rows, arrow_rows, message_class, random_rows, read_from_protobuf
 
 VALUE = SerializationContext("orders", MessageField.VALUE)
@@ -117,6 +119,19 @@ def test_random_rows_give_what_the_official_deserializer_gives(rows: Rows) -> No
         expected = read_from_protobuf(official(record, VALUE)) or {}
         for name, value in expected.items():
             assert as_dict(found[name], COLUMNS[name].dataType) == value
+
+
+@given(st.data())
+def test_random_evolved_schemas_give_what_the_readers_own_class_gives(data: st.DataObject) -> None:
+    pair = data.draw(pairs())
+    wrote, reads = message_class(pair.writer), message_class(pair.reader)
+    records = [wrote(**one).SerializeToString() for one in data.draw(st.lists(pair.values, min_size=1, max_size=3))]
+    reader = Reader(Written(pair.reader))
+    writer = reader.writer(Written(pair.writer))
+    array = writer.make([writer.parse(bytes(5) + one, 5) for one in records])
+    array.validate(full=True)
+    found = [as_dict(one, reader.spark_type) for one in array.to_pylist()]
+    assert found == [row_of(reads.FromString(one)) for one in records]
 
 
 def as_dict(value: Any, data_type: T.DataType) -> Any:
