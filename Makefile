@@ -229,7 +229,7 @@ site-version: $(WHEEL)  ## commit the documentation to the branch gh-pages, into
 	PATH="$(CURDIR)/$(BIN):$$PATH" mike set-default latest
 
 .PHONY: matrix
-matrix: java $(WHEEL)  ## try the wheel with each pyspark, pyarrow and Kafka, 25 minutes; writes the README's table; ARGS="--only 4.3" prints rows
+matrix: java $(WHEEL)  ## try the wheel with each pyspark, pyarrow, Kafka and other Python; writes the README's table; ARGS="--only 4.3 3.14" prints rows
 	PYTHONPATH=tests/verification:tests/support $(BIN)/python -m matrix --wheel build/wheel/*.whl --workspace build/matrix $(ARGS)
 
 # Written aside first: refused results leave the page as it is.

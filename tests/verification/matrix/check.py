@@ -3,9 +3,9 @@
     check.py classic|connect KAFKA_VERSION=BOOTSTRAP_SERVERS ...
 
 A batch and a stream, each at-least-once and exactly-once, by one Spark session: one of its own process, or, with
-`connect`, one of Spark Connect's. confluent-kafka reads each topic with read_committed and must find each row once. So
-must the source, in a batch and in a stream of several micro-batches. Spark before 4.2 has no limit on a micro-batch:
-there the stream must be refused with the limit, and read all without.
+`connect`, one of Spark Connect's. `reader.py`, run by the interpreter that MATRIX_READER names, must find each row
+once. So must the source, in a batch and in a stream of several micro-batches. Spark before 4.2 has no limit on a
+micro-batch: there the stream must be refused with the limit, and read all without.
 
 Prints a JSON object, the outcome by Kafka version: "yes", what was refused, or what went wrong. A refusal counts only
 if it names the requests that the brokers lack, and a refused write only if it left no topic.
@@ -14,17 +14,17 @@ if it names the requests that the brokers lack, and a refused write only if it l
 import itertools
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import uuid
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -32,9 +32,8 @@ import kafka_sink
 
 ROWS = 2_000
 DEADLINE_S = 120
-PARTITION_EOF = -191
 QUIET: dict[str, Any] = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-FAILURES = (PySparkException, KafkaException, TimeoutError)
+FAILURES = (PySparkException, TimeoutError)
 # Of each topic.
 EXPECTED = Counter(str(number) for number in range(ROWS))
 LIMIT = {"maxOffsetsPerTrigger": str(ROWS)}
@@ -92,10 +91,10 @@ def written(spark: SparkSession, servers: str, folder: str, name: str) -> tuple[
                 rows(spark).write.format("pykafka").mode("append").options(**options).save()
             else:
                 stream(spark, folder, options)
-            check(f"{what}, {guarantee}", committed(servers, topic), EXPECTED)
+            check(f"{what}, {guarantee}", committed(servers, topic) or Counter(), EXPECTED)
             topics.append(topic)
         except FAILURES as error:
-            if lacks(guarantee, "ListTransactions", error) and not exists(servers, topic):
+            if lacks(guarantee, "ListTransactions", error) and committed(servers, topic) is None:
                 refused[guarantee] += 1
                 continue
             raise wrong(f"{what}, {guarantee}", error) from None
@@ -171,10 +170,6 @@ def lacks(what: str, request: str, error: Exception) -> bool:
     return "BrokerUnsupported" in said and f"lacks what {what} needs" in said and request in said
 
 
-def exists(servers: str, topic: str) -> bool:
-    return topic in AdminClient({"bootstrap.servers": servers}).list_topics(timeout=DEADLINE_S).topics
-
-
 def stream(spark: SparkSession, folder: str, options: dict[str, str]) -> None:
     source = spark.readStream.schema("value STRING").option("maxFilesPerTrigger", "1").parquet(f"{folder}/rows")
     writer = source.writeStream.format("pykafka").options(**options).trigger(availableNow=True)
@@ -189,30 +184,14 @@ def started(writer: Any) -> Any:
     return query
 
 
-def committed(servers: str, topic: str) -> Counter[str]:
-    consumer = Consumer({
-        "bootstrap.servers": servers, "group.id": "matrix", "enable.auto.commit": False, "enable.partition.eof": True,
-        "isolation.level": "read_committed", "auto.offset.reset": "earliest",
-    })  # fmt: skip
-    seen: Counter[str] = Counter()
-    try:
-        partitions = consumer.list_topics(topic, DEADLINE_S).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
-        ended: set[int | None] = set()
-        while len(ended) < len(partitions):
-            message = consumer.poll(DEADLINE_S)
-            if message is None:
-                raise TimeoutError(f"{topic} could not be read to its end in {DEADLINE_S} s")
-            error = message.error()
-            if error is None:
-                seen[(message.value() or b"").decode()] += 1
-            elif error.code() == PARTITION_EOF:
-                ended.add(message.partition())
-            else:
-                raise KafkaException(error)
-    finally:
-        consumer.close()
-    return seen
+def committed(servers: str, topic: str) -> Counter[str] | None:
+    """What the reader finds, or None where there is no such topic."""
+    command = [os.environ["MATRIX_READER"], str(Path(__file__).with_name("reader.py")), servers, topic]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=2 * DEADLINE_S)
+    if ended.returncode:
+        raise Wrong(f"{topic} was not read: {ended.stderr.strip().splitlines()[-1]}")
+    found = json.loads(ended.stdout)
+    return None if found is None else Counter(found)
 
 
 if __name__ == "__main__":
