@@ -243,10 +243,13 @@ def test_the_facts_are_those_of_setup_cfg_and_of_what_was_tried() -> None:
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")
     table = readme.partition("[start:compatibility]")[2].partition("[end:compatibility]")[0]
-    sparks = [spark.rpartition(".")[0] for spark in re.findall(r"^\| (\d+\.\d+\.\d+) \|", table, re.MULTILINE)]
+    rows = re.findall(r"^\| (\d+\.\d+)\.\d+ \| (\d+\.\d+)\.\d+ \|", table, re.MULTILINE)
+    sparks = [spark for _, spark in rows]
     kafkas = [kafka.rpartition(".")[0] for kafka in re.findall(r"Kafka (\d+\.\d+\.\d+) \|", table)]
     assert f"pyspark >= {sparks[0]}" in settings["options.extras_require"]["spark"].splitlines()
     python = settings["options"]["python_requires"].removeprefix(">= ")
+    classified = re.findall(r":: Python :: (3\.\d+)$", settings["metadata"]["classifiers"], re.MULTILINE)
+    assert classified == list(dict.fromkeys(python for python, _ in rows))
     assert settings["metadata"]["version"] == VERSION
     licence = {"Apache-2.0": "Apache License 2.0"}[settings["metadata"]["license"]]
     facts = (f"Python {python} or later", f"Spark {sparks[0]} to {sparks[-1]}", f"Kafka {kafkas[0]} to {kafkas[-1]}")

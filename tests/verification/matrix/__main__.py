@@ -78,8 +78,10 @@ class Row:
 def table(rows: Sequence[Row]) -> str:
     """Markdown. All rows have the same columns, in the same order."""
     titles = ["Python", "pyspark", "pyarrow", *(TITLES[session].format(kafka) for session, kafka in rows[0].outcomes)]
-    lines = [titles, ["---"] * len(titles), *(list(row.cells()) for row in rows)]
-    return "\n".join(f"| {' | '.join(cell.replace('|', ' ') for cell in line)} |" for line in lines)
+    lines = (titles, *(row.cells() for row in rows))
+    made = [f"| {' | '.join(cell.replace('|', ' ') for cell in line)} |" for line in lines]
+    made.insert(1, f"|{'---|' * len(titles)}")
+    return "\n".join(made)
 
 
 def with_table(text: str, made: str) -> str:
