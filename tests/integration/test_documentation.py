@@ -404,6 +404,29 @@ def test_from_topic_to_topic_with_a_schema_registry(here: Here) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.long
+def test_records_that_cannot_be_decoded_keep_their_bytes_in_another_topic(here: Here) -> None:
+    orders, good, bad = here.topic(), here.topic(), here.topic()
+    frame = here.spark.sql("SELECT 7L AS order_id, 31.5D AS price")
+    with small_registry("user:password") as registry:
+        conf = {"url": registry.url, "basic.auth.user.info": "user:password"}
+        value = serialized(frame, frame.columns, topic=orders, form="avro", registry=conf)
+        unread = here.spark.sql("SELECT X'000000000907' AS value UNION ALL SELECT CAST(NULL AS BINARY)")
+        here.save(frame.select(value.alias("value")).union(unread), orders)
+        replaced = {"http://localhost:8081": registry.url, "localhost:9092": here.servers, "good-orders": good}
+        replaced |= {"bad-orders": bad, "/data/checkpoints/": f"{here.folder}/", '"orders"': f'"{orders}"'}
+        run_python("docs/cookbook.md", "Records that cannot be decoded", 0, replaced, names(frame))
+        finish(here.spark)
+        read = AvroDeserializer(SchemaRegistryClient(conf))
+        context = SerializationContext(good, MessageField.VALUE)
+        found = [record.value and read(record.value, context) for _, _, record in here.records(good)]
+    assert sorted(found, key=str) == [None, {"order_id": 7, "price": 31.5}]
+    ((_, _, letter),) = here.records(bad)
+    ((name, reason),) = letter.headers
+    assert (letter.value, name) == (b"\0\0\0\0\x09\x07", "reason")
+    assert reason == b"the schema registry has no schema with id 9"
+
+
 def sink(kafka: LocalKafka, topic: str) -> dict[str, str]:
     return {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
 
