@@ -1,14 +1,13 @@
 """The compiled kernel, which the package can do without, and the description; everything else is in setup.cfg.
 
-Where no C compiler works, and for free-threaded Python, the wheel is a pure one, and the sink uses its vectorised
-fallback. PYKAFKA_REQUIRE_KERNEL=1 makes that an error instead.
+Where no C compiler works the wheel is a pure one, and the sink uses its vectorised fallback. PYKAFKA_REQUIRE_KERNEL=1
+makes that an error instead.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import sys
 import sysconfig
 from pathlib import Path
 
@@ -40,10 +39,8 @@ def description(readme: str) -> str:
 
 
 REQUIRED = os.environ.get("PYKAFKA_REQUIRE_KERNEL") == "1"
-# It has no stable ABI before Python 3.15 (PEP 803), and setuptools refuses py_limited_api there.
-FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
-if FREE_THREADED and REQUIRED:
-    sys.exit("error: PYKAFKA_REQUIRE_KERNEL=1, and there is no kernel for free-threaded Python")
+# Free-threaded Python has no stable ABI before 3.15 (PEP 803), so each of its versions gets a kernel of its own.
+STABLE_ABI = not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 RECORDS = Path("kafka_sink/records")
 
@@ -53,14 +50,14 @@ kernel = Extension(
     depends=sorted(map(str, RECORDS.glob("*.h"))),
     # One module: its files call each other, and nobody else calls them.
     extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"],
-    py_limited_api=True,
+    py_limited_api=STABLE_ABI,
     optional=not REQUIRED,
 )
 
 setup(
     long_description=description(Path("README.md").read_text(encoding="utf-8")),
     long_description_content_type="text/markdown",
-    ext_modules=[] if FREE_THREADED else [kernel],
+    ext_modules=[kernel],
     cmdclass={"bdist_wheel": MaybePureWheel},
-    options={} if FREE_THREADED else {"bdist_wheel": {"py_limited_api": "cp311"}},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE_ABI else {},
 )

@@ -3,8 +3,9 @@
  * The Python side is compiled.py, which describes the arguments. fallback/ and key_hashes.py have the same functions
  * without a compiler. Both yield the same bytes.
  *
- * Built with CPython's limited API, so that one binary serves every Python from 3.11 on. Memory is passed in and out
- * only through the buffer protocol. The GIL is released while rows are processed.
+ * Built with CPython's limited API, so that one binary serves every Python from 3.11 on, except free-threaded ones.
+ * Memory is passed in and out only through the buffer protocol. The GIL is released while rows are processed, and no
+ * state is shared but constants that each import sets to the same values: nothing here needs the GIL.
  *
  * No input is trusted. Each Arrow offset, row number, position and length is checked against its buffer just before
  * use, in 64-bit arithmetic that cannot overflow. A wrong one raises ValueError; the output buffers are then undefined.
@@ -911,7 +912,13 @@ static int set_up(PyObject *module)
     return PyModule_AddIntConstant(module, "SUMS_RECORDS", has_crc32c());
 }
 
-static PyModuleDef_Slot SLOTS[] = {{Py_mod_exec, (void *)set_up}, {0, NULL}};
+static PyModuleDef_Slot SLOTS[] = {
+    {Py_mod_exec, (void *)set_up},
+#ifdef Py_GIL_DISABLED
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
 
 static struct PyModuleDef MODULE = {
     PyModuleDef_HEAD_INIT,
