@@ -101,6 +101,16 @@ def test_spark_connect_takes_conf_and_interceptors(
 
 
 @pytest.mark.long
+def test_spark_connect_writes_update_mode_in_its_own_session(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = topic(1)
+    told = told_by("connect_apps.py", "updates", kafka.bootstrap_servers, name, tmp_path)
+    assert told == {"again": True, "error": "TopicNotFound"}
+    assert numbers_in(kafka, name) == [-1, -4, -9]
+
+
+@pytest.mark.long
 def test_spark_connect_reads_and_tells_the_errors(kafka: LocalKafka) -> None:
     kafka.create_topic("read-by-connect", 3)
     produce(kafka, "read-by-connect", 1_000)

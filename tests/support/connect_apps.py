@@ -8,6 +8,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import kafka_sink
+from exactly_once_runs import is_unrecorded
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.registry import deserialized, serialized
 from spark_writes import finish, numbers, pykafka, save
@@ -93,6 +95,30 @@ def of_conf(spark: SparkSession, servers: str, topic: str, folder: str) -> dict[
     spark.conf.set("spark.pykafka.kafka.acks", "2")
     wrong = failure(one.write.format("pykafka").mode("append").save)
     return {"interceptor": of_interceptor["text"], "conf": wrong["text"]}
+
+
+def updates(spark: SparkSession, servers: str, topic: str, folder: str) -> dict[str, Any]:
+    """Sums in update mode to `topic`: three micro-batches, one after the other and then the last one again. From 4.3 on
+    Spark runs the write of a micro-batch in a clone of the session, which has the session's conf and interceptors."""
+    spark.conf.set("spark.pykafka.kafka.bootstrap.servers", servers)
+    kafka_sink.register(spark, interceptors=[Negative()])
+    for number in range(3):
+        spark.range(2).selectExpr(f"id + {number} AS n").coalesce(1).write.mode("append").parquet(f"{folder}/in")
+    source = spark.readStream.schema("n BIGINT").option("maxFilesPerTrigger", 1).parquet(f"{folder}/in")
+    sums = source.groupBy().sum("n").selectExpr("CAST(`sum(n)` AS STRING) AS value")
+
+    def run(to: str, checkpoint: str) -> Any:
+        query = kafka_sink.to_kafka(
+            sums, to, bootstrap_servers=servers, output_mode="update", exactly_once=True, trigger=NOW,
+            checkpoint_location=f"{folder}/{checkpoint}", max_block_ms=30_000, validate=False,
+        )  # fmt: skip
+        query.awaitTermination()
+        return query
+
+    first = run(topic, "checkpoint")
+    is_unrecorded(Path(folder))
+    again = run(topic, "checkpoint")
+    return {"again": again.id == first.id, "error": failure(run, "nobody-made-this", "missing")["class"]}
 
 
 def reads(spark: SparkSession, servers: str, topic: str) -> dict[str, Any]:
