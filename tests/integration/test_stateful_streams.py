@@ -9,11 +9,15 @@ from typing import Any
 
 import pytest
 from pyspark import cloudpickle
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor
 
-from broker_admin import read_values
+import kafka_sink
+from broker_admin import producer, read_values, send
 from exactly_once_runs import is_unrecorded
+from kafka_reads import NOON_MS
+from kafka_sink import errors
 from kafka_sink.broker import LocalKafka
 from spark_writes import DEADLINE_S, finish, pykafka, with_conf
 from waiting import wait_until
@@ -127,6 +131,43 @@ def test_a_replay_has_the_processing_time_of_its_micro_batch(
     assert Counter(value.partition(b" at ")[0] for value in written.elements()) == Counter([b"a: 2", b"b: 1"])
     is_unrecorded(work)
     assert run() == written
+
+
+@pytest.mark.parametrize("log_format", ["1", "2"])
+def test_from_topic_to_topic_and_on_after_its_state_was_repartitioned(
+    rocksdb: SparkSession, kafka: LocalKafka, topic: Callable[..., str], work: Path, log_format: str
+) -> None:
+    """Spark's own micro-batch for that has no rows, so the sink has decided one less than the checkpoint has."""
+    source, target, checkpoint, writer = topic(2, {"retention.ms": -1}), topic(2), work / "checkpoint", producer(kafka)
+
+    def add(*rows: tuple[str, int]) -> None:
+        for key, second in rows:
+            send(writer, source, [b""], key=key.encode(), timestamp=NOON_MS + 1_000 * second)
+
+    def run(**options: str) -> Counter[bytes]:
+        records = rocksdb.readStream.format("pykafka").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        records = records.options(subscribe=source, startingOffsets="earliest").load()
+        timed = records.selectExpr("STRING(key) AS key", "timestamp AS time").withWatermark("time", "1 second")
+        counts = timed.groupBy("key").transformWithState(Counting("eventTime"), "value STRING", "append", "eventTime")
+        query = pykafka(counts.writeStream, kafka, target).options(deliveryGuarantee="exactly-once", **options)
+        finish(query.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start())
+        written = read_values(kafka, target).elements()
+        return Counter(value.partition(b" at ")[0] for value in written)
+
+    with with_conf(rocksdb, "spark.sql.streaming.offsetLog.formatVersion", log_format):
+        add(("a", 1), ("b", 1), ("a", 1))
+        assert run() == Counter([b"a: 2", b"b: 1", b"a: 2 in the end", b"b: 1 in the end"])
+        is_unrecorded(work)
+        assert run() == Counter([b"a: 2", b"b: 1", b"a: 2 in the end", b"b: 1 in the end"])
+        rocksdb._streamingCheckpointManager.repartition(str(checkpoint), 3)
+        add(("a", 2), ("a", 90))
+        with pytest.raises(StreamingQueryException) as failure:
+            run()
+        assert isinstance(kafka_sink.error_of(failure.value), errors.WrittenOtherwise)
+        assert "repartitioned" in str(failure.value)
+        assert run(allowLostState="true")[b"a: 4"] == 1
+        add(("b", 200))
+        assert max(run().values()) == 1
 
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
