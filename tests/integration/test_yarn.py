@@ -1,29 +1,39 @@
-"""Spark on YARN: the lines of docs/deploying.md."""
+"""Spark on YARN: the lines of docs/deploying.md, and an exactly-once stream whose application YARN starts again."""
 
+import contextlib
 import json
 import os
 import shlex
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from broker_admin import read
 from code_blocks import run_bash
+from exactly_once_runs import ALL_ONCE, HOOKS, incoming
 from fetched_jars import pyspark_jars
 from hadoop import Hadoop, yarn
 from kafka_sink.broker import LocalKafka
+from kafka_sink.broker.process import LeashedProcess
 from shipment import ROOT, Shipment
 from spark_writes import numbers_in
-from standalone_spark import bare_environment
+from standalone_spark import SPARK_HOME, bare_environment
+from waiting import wait_until
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1_500)]
 
 SUPPORT = ROOT / "tests" / "support"
-DEADLINE_S = 240
-FILES = 12
+# A busy machine takes minutes for the start of an application.
+DEADLINE_S = 700
+BRIEF_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CONF = {
     "spark.yarn.jars": f"local:{pyspark_jars()}/*", "spark.ui.enabled": "false", "spark.executor.instances": "1",
+    "spark.driver.extraJavaOptions": BRIEF_JVM, "spark.executor.extraJavaOptions": BRIEF_JVM,
+    "spark.yarn.am.extraJavaOptions": BRIEF_JVM, "spark.yarn.am.waitTime": f"{DEADLINE_S}s",
+    "spark.python.authenticate.socketTimeout": f"{DEADLINE_S}s",
     "spark.driver.memory": "512m", "spark.executor.memory": "512m", "spark.yarn.am.memory": "512m",
     "spark.yarn.appMasterEnv.SPARK_LOCAL_IP": "127.0.0.1", "spark.executorEnv.SPARK_LOCAL_IP": "127.0.0.1",
 }  # fmt: skip
@@ -68,6 +78,44 @@ def at(
     return At(cluster, kafka, topic(2), tmp_path)
 
 
+@contextlib.contextmanager
+def submitted(at: At, shipment: Shipment, app: str, *arguments: str, **environment: str) -> Iterator[LeashedProcess]:
+    """The application in cluster mode, with variables for its master. Its output is in `submitted.out`."""
+    variables = {"PYSPARK_PYTHON": str(shipment.installed), **environment}
+    # YARN puts the values into a script, between double quotes.
+    confs = (f"spark.yarn.appMasterEnv.{name}=" + value.replace('"', '\\"') for name, value in variables.items())
+    given = [word for conf in (*confs, "spark.yarn.maxAppAttempts=2") for word in ("--conf", conf)]
+    command = [SPARK_HOME / "bin" / "spark-submit", "--master", "yarn", "--deploy-mode", "cluster", *given]
+    with (at.folder / "submitted.out").open("wb") as said:
+        process = LeashedProcess(
+            [*command, SUPPORT / app, *arguments], grace_seconds=0, stdout=said, stderr=subprocess.STDOUT, cwd=at.folder
+        )
+    try:
+        yield process
+    finally:
+        process.end()
+
+
+def end_well(at: At, process: LeashedProcess) -> None:
+    wait_until(lambda: process.returncode is not None, DEADLINE_S, "the application ends")
+    said = (at.folder / "submitted.out").read_text(errors="replace")
+    assert process.returncode == 0, said[-4_000:] + at.cluster.output_of_containers("stderr")[-8_000:]
+
+
+def stream(at: At) -> list[str]:
+    """Arguments of exactly_once_app.py: files that are here, and a checkpoint in HDFS."""
+    files, checkpoint = incoming(at.folder / "incoming").as_uri(), f"{at.cluster.name_node}/streams/{at.topic}"
+    return [at.kafka.bootstrap_servers, at.topic, files, checkpoint, "--submitted"]
+
+
+def hook(at: At, step: str, kill: str) -> dict[str, str]:
+    """The variables of `hooks/sitecustomize.py`, for the driver's processes."""
+    files = {"once": str(at.folder / "happened"), "log": str(at.folder / "requests")}
+    # YARN takes two braces for the end of a variable's name.
+    told = json.dumps({"holds": {}, "step": step, "kill": kill, **files})
+    return {"PYKAFKA_HOOK": told, "PYTHONPATH": str(HOOKS)}
+
+
 def test_a_packed_environment_in_client_mode(at: At, shipment: Shipment) -> None:
     ended = run_bash("docs/deploying.md", "YARN", 0, at.replaced, at.folder)
     assert ended.returncode == 0, ended.stdout[-4_000:]
@@ -92,3 +140,14 @@ def check_told(at: At, shipment: Shipment, said: str, unpacked: dict[str, Path])
         if where in unpacked:
             assert (status, text.startswith(str(unpacked[where]))) == ("OK", True), text
             assert f"{shipment.kernel} kernel" in text
+
+
+def test_an_application_master_that_is_killed_is_started_again(at: At, shipment: Shipment) -> None:
+    """All its processes are killed when the sink has committed micro-batch 0, which the checkpoint in HDFS has not
+    recorded: the next attempt would write it again."""
+    hooked = hook(at, f"after EndTxn {at.topic}.driver commit", "application")
+    with submitted(at, shipment, "exactly_once_app.py", *stream(at), **hooked) as application:
+        end_well(at, application)
+    assert (at.folder / "happened").exists()
+    assert sorted(at.cluster.attempts()) == [1, 2]
+    assert read(at.kafka, at.topic) == ALL_ONCE

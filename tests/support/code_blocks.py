@@ -18,7 +18,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 # A diff is run as what it leads to.
 RUNNABLE = ("python", "diff", "bash")
-TIMEOUT_S = 240
+# A busy machine takes minutes for the start of an application.
+TIMEOUT_S = 700
 # Where sources are tested, pip has installed no script.
 SCRIPT = 'command -v pykafka > /dev/null || pykafka() { python -m kafka_sink "$@"; }\n'
 

@@ -1,7 +1,7 @@
 """A stream of files into Kafka, exactly once, that ends when all files are written. Run as a script:
 
     exactly_once_app.py <bootstrap servers> <topic> <folder of JSON files> <checkpoint> [<option>=<value> ...]
-        [--files 2] [--slots N] [--key EXPRESSION] [--prefix SINK | --derived-name]
+        [--files 2] [--slots N] [--key EXPRESSION] [--prefix SINK | --derived-name] [--submitted]
 
 Each file is a Spark partition, and so a slot, unless `--slots` says into how many their rows go.
 """
@@ -18,10 +18,13 @@ import kafka_sink
 
 def main() -> None:
     arguments = parse(sys.argv[1:])
-    # As many cores as slots, or Spark would put two files into one. A task may fail three times before its micro-batch.
-    builder = SparkSession.builder.master(f"local[{arguments.files},4]").config("spark.ui.enabled", "false")
-    # It lives for seconds: what the optimising compiler does for it never pays.
-    builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    builder = SparkSession.builder.config("spark.ui.enabled", "false")
+    if not arguments.submitted:
+        # As many cores as slots, or Spark would put two files into one. A task may fail three times before its
+        # micro-batch.
+        builder = builder.master(f"local[{arguments.files},4]")
+        # It lives for seconds: what the optimising compiler does for it never pays.
+        builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     start(spark, arguments).awaitTermination()
     spark.stop()
@@ -59,6 +62,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--key")
     parser.add_argument("--prefix")
     parser.add_argument("--derived-name", action="store_true", help="set no prefix")
+    parser.add_argument("--submitted", action="store_true", help="by spark-submit, which names the master")
     return parser.parse_args(arguments)
 
 

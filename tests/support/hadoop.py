@@ -71,6 +71,13 @@ class Hadoop:
         properties = [f"-D{key}={value}" for key, value in own.items()]
         self.start(name, f"{SERVERS[1]}.nodemanager.NodeManager", *properties)
 
+    def attempts(self) -> dict[int, str]:
+        """The attempts of the newest application: each one's number, and the NodeManager of its master."""
+        found = [*self.folder.glob("node-manager-*/log/application_*/container_*_000001")]
+        newest = max((each.parent.name for each in found), default="")
+        of_newest = (each for each in found if each.parent.name == newest)
+        return {int(each.name.split("_")[-2]): each.parents[2].name for each in of_newest}
+
     def output_of_containers(self, file: str) -> str:
         """The files of that name (stdout, stderr) of all containers that were started."""
         found = sorted(self.folder.glob(f"node-manager-*/log/*/*/{file}"))
@@ -137,8 +144,8 @@ def yarn(folder: Path) -> Iterator[Hadoop]:
             "yarn.nodemanager.resource.memory-mb": "2560", "yarn.nodemanager.resource.cpu-vcores": "8",
             "yarn.nodemanager.vmem-check-enabled": "false", "yarn.nodemanager.disk-health-checker.enable": "false",
             "yarn.scheduler.minimum-allocation-mb": "128", "yarn.resourcemanager.am.max-attempts": "3",
-            "yarn.nm.liveness-monitor.expiry-interval-ms": "10000",
-            "yarn.am.liveness-monitor.expiry-interval-ms": "60000",
+            # A busy machine takes minutes for the start of an application master.
+            "yarn.nm.liveness-monitor.expiry-interval-ms": "20000",
             "yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": "200",
             "yarn.nodemanager.delete.debug-delay-sec": "600",
         })  # fmt: skip
