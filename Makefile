@@ -304,6 +304,10 @@ bench-tasks: java $(WHEEL)  ## compare 200 tasks behind a shuffle with Spark's J
 bench-topics: java $(WHEEL)  ## compare streams from topic to topic, of 200 partitions, with the JVM source and sink; ARGS="--only 200"
 	$(BENCH)/bench_topics.py $(ARGS)
 
+.PHONY: bench-sail
+bench-sail: java $(WHEEL) $(SAIL)  ## compare batches on Sail with those on a local Spark, both with pykafka; ARGS="--rounds 3 --only read"
+	$(BENCH)/bench_sail.py $(ARGS)
+
 .PHONY: bench-cold
 bench-cold: java $(WHEEL)  ## measure the first write, read, micro-batch and export of an application, and after an idle minute, 75 minutes; ARGS="--rounds 1 --only write --idle 0"
 	$(BENCH)/bench_cold.py $(ARGS)
