@@ -161,9 +161,10 @@ class WrittenOtherwise(ExactlyOnceError):
         "sink; or Spark repartitioned the query's state; or the brokers' state is an older copy."
     )
     _advice = (
-        "Do not go back to an older checkpoint: the rows of those micro-batches would be in the topics twice. If their "
-        "rows are there, or they have none, go on from micro-batch {next_micro_batch_id} with allowLostState=true for "
-        "one start."
+        "If the state was repartitioned with enforce_exactly_once_sink=False, restore the checkpoint from before that: "
+        "Spark may read the rows of micro-batch {micro_batch_id} again. Else do not go back to an older checkpoint: "
+        "the rows of those micro-batches would be in the topics twice. If their rows are there, or they have none, go "
+        "on from micro-batch {next_micro_batch_id} with allowLostState=true for one start."
     )
 
 

@@ -1,6 +1,7 @@
 """Streams of `transformWithState`: rows, timers in a micro-batch without data, and a micro-batch that runs again."""
 
 import os
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -133,41 +134,82 @@ def test_a_replay_has_the_processing_time_of_its_micro_batch(
     assert run() == written
 
 
+class CountedByKey:
+    """Counts the records of a topic by their key, in another topic, exactly once."""
+
+    def __init__(self, spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], checkpoint: Path) -> None:
+        self.spark, self.kafka, self.checkpoint = spark, kafka, checkpoint
+        self.source, self.target = topic(2, {"retention.ms": -1}), topic(2)
+        self.producer = producer(kafka)
+
+    def add(self, *rows: tuple[str, int]) -> None:
+        """Add records with a key and a second."""
+        for key, second in rows:
+            send(self.producer, self.source, [b""], key=key.encode(), timestamp=NOON_MS + 1_000 * second)
+
+    def run(self, **options: str) -> Counter[bytes]:
+        records = self.spark.readStream.format("pykafka").option(
+            "kafka.bootstrap.servers", self.kafka.bootstrap_servers
+        )
+        records = records.options(subscribe=self.source, startingOffsets="earliest").load()
+        timed = records.selectExpr("STRING(key) AS key", "timestamp AS time").withWatermark("time", "1 second")
+        counts = timed.groupBy("key").transformWithState(Counting("eventTime"), "value STRING", "append", "eventTime")
+        query = pykafka(counts.writeStream, self.kafka, self.target).options(
+            deliveryGuarantee="exactly-once", **options
+        )
+        finish(query.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start())
+        written = read_values(self.kafka, self.target).elements()
+        return Counter(value.partition(b" at ")[0] for value in written)
+
+    def refused(self) -> str:
+        with pytest.raises(StreamingQueryException) as failure:
+            self.run()
+        assert isinstance(kafka_sink.error_of(failure.value), errors.WrittenOtherwise)
+        return str(failure.value)
+
+    def repartition(self, partitions: int, *, skips_failed: bool = False) -> None:
+        manager = self.spark._streamingCheckpointManager
+        manager.repartition(str(self.checkpoint), partitions, not skips_failed)
+
+
 @pytest.mark.parametrize("log_format", ["1", "2"])
 def test_from_topic_to_topic_and_on_after_its_state_was_repartitioned(
     rocksdb: SparkSession, kafka: LocalKafka, topic: Callable[..., str], work: Path, log_format: str
 ) -> None:
     """Spark's own micro-batch for that has no rows, so the sink has decided one less than the checkpoint has."""
-    source, target, checkpoint, writer = topic(2, {"retention.ms": -1}), topic(2), work / "checkpoint", producer(kafka)
-
-    def add(*rows: tuple[str, int]) -> None:
-        for key, second in rows:
-            send(writer, source, [b""], key=key.encode(), timestamp=NOON_MS + 1_000 * second)
-
-    def run(**options: str) -> Counter[bytes]:
-        records = rocksdb.readStream.format("pykafka").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
-        records = records.options(subscribe=source, startingOffsets="earliest").load()
-        timed = records.selectExpr("STRING(key) AS key", "timestamp AS time").withWatermark("time", "1 second")
-        counts = timed.groupBy("key").transformWithState(Counting("eventTime"), "value STRING", "append", "eventTime")
-        query = pykafka(counts.writeStream, kafka, target).options(deliveryGuarantee="exactly-once", **options)
-        finish(query.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start())
-        written = read_values(kafka, target).elements()
-        return Counter(value.partition(b" at ")[0] for value in written)
-
+    counted = CountedByKey(rocksdb, kafka, topic, work / "checkpoint")
     with with_conf(rocksdb, "spark.sql.streaming.offsetLog.formatVersion", log_format):
-        add(("a", 1), ("b", 1), ("a", 1))
-        assert run() == Counter([b"a: 2", b"b: 1", b"a: 2 in the end", b"b: 1 in the end"])
+        counted.add(("a", 1), ("b", 1), ("a", 1))
+        assert counted.run() == Counter([b"a: 2", b"b: 1", b"a: 2 in the end", b"b: 1 in the end"])
         is_unrecorded(work)
-        assert run() == Counter([b"a: 2", b"b: 1", b"a: 2 in the end", b"b: 1 in the end"])
-        rocksdb._streamingCheckpointManager.repartition(str(checkpoint), 3)
-        add(("a", 2), ("a", 90))
-        with pytest.raises(StreamingQueryException) as failure:
-            run()
-        assert isinstance(kafka_sink.error_of(failure.value), errors.WrittenOtherwise)
-        assert "repartitioned" in str(failure.value)
-        assert run(allowLostState="true")[b"a: 4"] == 1
-        add(("b", 200))
-        assert max(run().values()) == 1
+        assert counted.run() == Counter([b"a: 2", b"b: 1", b"a: 2 in the end", b"b: 1 in the end"])
+        counted.repartition(3)
+        counted.add(("a", 2), ("a", 90))
+        assert "repartitioned" in counted.refused()
+        assert counted.run(allowLostState="true")[b"a: 4"] == 1
+        counted.add(("b", 200))
+        assert max(counted.run().values()) == 1
+
+
+def test_rows_that_a_repartition_makes_spark_read_again_are_not_doubled(
+    rocksdb: SparkSession, kafka: LocalKafka, topic: Callable[..., str], work: Path
+) -> None:
+    """Spark skips the micro-batch that it has not recorded, with the offsets that the micro-batch ended at."""
+    counted = CountedByKey(rocksdb, kafka, topic, work / "checkpoint")
+    with with_conf(rocksdb, "spark.sql.streaming.noDataMicroBatches.enabled", "false"):
+        counted.add(("a", 1), ("b", 1))
+        counted.run()
+        counted.add(("c", 90))
+        written = counted.run()
+        is_unrecorded(work)
+        before = work / "before"
+        shutil.copytree(counted.checkpoint, before)
+        counted.repartition(3, skips_failed=True)
+        assert "enforce_exactly_once_sink=False, restore the checkpoint" in counted.refused()
+        shutil.rmtree(counted.checkpoint)
+        shutil.copytree(before, counted.checkpoint)
+        assert counted.run() == written
+        assert max(written.values()) == 1
 
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]

@@ -78,7 +78,7 @@ def test_whose_the_name_is_where_another_query_has_decided_after() -> None:
 
 def test_micro_batches_that_were_written_otherwise_are_no_aborted_transaction() -> None:
     """To go back before them would write them twice."""
-    error = told(errors.WrittenOtherwise, facts(3, WHOLE), "c", "d", match="Do not go back")
+    error = told(errors.WrittenOtherwise, facts(3, WHOLE), "c", "d", match="do not go back")
     assert (error.micro_batch_id, error.next_micro_batch_id) == (3, 5)
 
 
