@@ -14,6 +14,7 @@ import json
 import multiprocessing
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -49,6 +50,8 @@ T = TypeVar("T")
 
 def arguments(doc: str | None, rounds: int, *, each: str, output: str = "", only: str = "") -> argparse.ArgumentParser:
     """`each`: what a round has. `output`: the files that the benchmark writes. `only`: what cases are called."""
+    # A benchmark that is ended ends the processes that it has started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=rounds, help=f"of {each}, after one to warm up")
     parser.add_argument("--output", type=Path, default=BUILD, help=f"the folder where {output or 'figures'} go")

@@ -86,6 +86,15 @@ def http_server(handler: type[http.server.BaseHTTPRequestHandler], identity: Ide
         server.server_close()
 
 
+def send_json(handler: http.server.BaseHTTPRequestHandler, status: int, said: object) -> None:
+    data = json.dumps(said).encode()
+    handler.send_response(status)
+    handler.send_header("Content-Type", "application/json")
+    handler.send_header("Content-Length", str(len(data)))
+    handler.end_headers()
+    handler.wfile.write(data)
+
+
 # What Confluent's registry says, to the letter, but for the schema that it quotes.
 INCOMPATIBLE = (
     'Schema being registered is incompatible with an earlier schema for subject "orders-value", details: '

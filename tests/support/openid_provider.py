@@ -5,7 +5,6 @@ It stands for Keycloak. The registry that checks its tokens is real.
 
 import base64
 import http.server
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from urllib.parse import parse_qs, unquote
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
-from http_endpoints import http_server
+from http_endpoints import http_server, send_json
 
 LIFETIME_S = 300
 
@@ -76,12 +75,7 @@ def openid_provider(clients: dict[str, tuple[str, str]]) -> Iterator[Provider]:
             size_bytes = int(self.headers.get("Content-Length", 0))
             form = {name: one for name, (one, *_) in parse_qs(self.rfile.read(size_bytes).decode()).items()}
             status, said = provider.answer(self.path.partition("?")[0], self.headers.get("Authorization", ""), form)
-            data = json.dumps(said).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            send_json(self, status, said)
 
         do_GET = do_POST = answer
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-from http_endpoints import http_server
+from http_endpoints import http_server, send_json
 
 Answer = tuple[int, Any]
 
@@ -141,12 +141,7 @@ def small_registry(user_info: str | None = None) -> Iterator[SmallRegistry]:
                 status, said = 401, {"error_code": 401, "message": "Unauthorized"}
             else:
                 status, said = registry.answer(self.command, path, query, body)
-            data = json.dumps(said).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            send_json(self, status, said)
 
         do_GET = do_POST = do_DELETE = answer
 
