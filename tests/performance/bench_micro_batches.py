@@ -5,7 +5,8 @@
         800 rows, 8 slots                   milliseconds (p50) that a micro-batch takes longer, at most 25
         800 rows, 8 slots, 2 at a time      the same, where four waves of tasks follow upon each other
     `make bench-tasks`: pykafka beside Spark's JVM sink, behind a shuffle
-        100 rows, 200 slots, 2 at a time    what a micro-batch of mostly empty tasks takes
+        100 rows, 200 slots, 2 at a time    what a micro-batch of mostly empty tasks takes; of a Python sink that does
+                                            nothing, too
     `make bench-latency`: pykafka beside a writer that discards
         1 rows, 1 slots                     nearly all is Spark's: it starts a task, two plans and two logs
         the first batch of a new worker     wall time, the median of fresh processes
@@ -87,6 +88,7 @@ SHUFFLED = Case(100, 200, micro_batches=4, at_a_time=2, base=JVM, is_shuffled=Tr
 SHUFFLES = (
     replace(SHUFFLED, writer=AT_LEAST_ONCE, goal_rows_per_s=1),
     replace(SHUFFLED, writer=EXACTLY_ONCE, goal_rows_per_s=0.67),
+    replace(SHUFFLED, writer=DISCARD),
 )
 ONE_ROW = Case(1, 1, micro_batches=40, at_a_time=1, base=DISCARD, writer=AT_LEAST_ONCE, goal_ms=5)
 
@@ -143,7 +145,7 @@ def measure(on: Bench, case: Case, rounds: int) -> str:
         writers, said = (case.base, case.writer), f"{case}: "
         times_ms = in_turns(writers, rounds, lambda each: micro_batches_ms(spark, on, case, each, folder), said)
     base_ms, measured_ms = (statistics.median(itertools.chain(*times_ms[each])) for each in writers)
-    return line(str(case), case.base, base_ms, measured_ms, case.goal_ms, case.goal_rows_per_s)
+    return line(f"{case}: {case.writer}", case.base, base_ms, measured_ms, case.goal_ms, case.goal_rows_per_s)
 
 
 def first_batch(on: Bench) -> str:

@@ -63,12 +63,15 @@ SHAPES = (
     Shape("10 bytes", value_bytes=10), Shape("1 KB", value_bytes=1_000, share=0.25),
     Shape("3 headers", headers=3, share=0.5), Shape("200 partitions", partitions=200),
     Shape("200 partitions, maxPartitions=4", partitions=200, max_partitions=4, goal=(20.0, 0.45)),
+    Shape("400 partitions, maxPartitions=4", partitions=400, max_partitions=4, share=0.02, goal=(10.0, None)),
 )  # fmt: skip
 # And their rows.
 STREAMS = {
     Shape("10 M rows in micro-batches of 1 M", per_trigger=1_000_000): 10_000_000,
     Shape("one row a micro-batch, of 40 that are there", per_trigger=1, partitions=1): 40,
     Shape("one row a micro-batch, as they arrive", per_trigger=1, partitions=1, arrives=True): 20,
+    Shape("200 rows a micro-batch, of 200 partitions", per_trigger=200, partitions=200): 1_200,
+    Shape("the same, maxPartitions=4", per_trigger=200, partitions=200, max_partitions=4): 1_200,
 }
 
 
@@ -123,6 +126,7 @@ class Reader:
     def stream(self, shape: Shape, topic: str, rows: int, reader: str) -> StreamCost:
         options = {"subscribe": topic, "startingOffsets": "latest" if shape.arrives else "earliest", **self._servers}
         options |= {} if shape.arrives else {"maxOffsetsPerTrigger": str(shape.per_trigger)}
+        options |= {"maxPartitions": str(shape.max_partitions)} if shape.max_partitions else {}
         writer = self._spark.readStream.format(reader).options(**options).load().writeStream.format("noop")
         queries: list[StreamingQuery] = []
 
