@@ -426,15 +426,15 @@ class Fetcher:
             self._watch.seen()
             self._high_watermark, self._last_stable_offset = response.high_watermark, response.last_stable_offset
         assert isinstance(answer.request, FetchRequest)
-        epoch = answer.request.leader_epoch
+        epoch, node_id = answer.request.leader_epoch, answer.node_id
         if answer.request is self._look:
-            self._gaps.looked(response, epoch)
+            self._gaps.looked(response, epoch=epoch, node_id=node_id)
         elif self._looks_ahead:
-            self._pass_gap(response, epoch)
+            self._pass_gap(response, epoch, node_id)
         elif response.records:
-            self._take_record_set(response, epoch, answer.node_id, now_ms)
+            self._take_record_set(response, epoch, node_id, now_ms)
         else:
-            self._take_nothing(response, epoch)
+            self._take_nothing(response, epoch, node_id)
             # A broker that waits for records answers later than this.
             self._not_before_ms = now_ms + self._config.retry_backoff_ms - answer.latency_ms
         if self._gaps.damage:
@@ -462,20 +462,20 @@ class Fetcher:
         self._position = found.following
         self._appetite.fed()
 
-    def _take_nothing(self, response: FetchResponse, epoch: int) -> None:
+    def _take_nothing(self, response: FetchResponse, epoch: int, node_id: int) -> None:
         readable = response.last_stable_offset if self._is_committed else response.high_watermark
         if self._position < readable and not response.throttle_time_ms:
             self._damaged_at = self._position
-            self._gaps.take_nothing(response, self._position, epoch)
+            self._gaps.take_nothing(response, self._position, epoch=epoch, node_id=node_id)
         self._looks_ahead = self._is_committed and self._position < response.last_stable_offset
 
-    def _pass_gap(self, response: FetchResponse, epoch: int) -> None:
+    def _pass_gap(self, response: FetchResponse, epoch: int, node_id: int) -> None:
         """Move to where the next batch begins. Compaction may leave none before the first open transaction."""
         self._looks_ahead = False
         first = first_offset(response.records)
         if first is not None and first > self._position and not 0 <= response.high_watermark < first:
             self._damaged_at = self._position
-            self._gaps.passed(self._position, first, response, epoch)
+            self._gaps.passed(self._position, first, response, epoch=epoch, node_id=node_id)
             self._position = first
 
     def _take_end_of_epoch(self, response: OffsetForLeaderEpochResponse, request: OffsetForLeaderEpochRequest) -> None:

@@ -13,7 +13,8 @@ brokers leave out what they cannot find. A log without compaction has no gap at 
 | no records, although there are some: what was cut off before at this offset is whole if one bit is cleared | damage |
 
 A look is one small Fetch. It finds a batch that is in the gap (the broker has an index of its own), or batches that do
-not ascend. A log without compaction takes none.
+not ascend. A log without compaction takes none. Only the broker that showed the gap can tell: each replica is compacted
+by itself, so another one may still have the batch.
 
 Non-obvious: a broker reads the high watermark before the records, so an answer may have batches beyond it. Only a later
 answer of the same broker counts.
@@ -41,13 +42,14 @@ EMPTY_ANSWERS = 3
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A Fetch of `offset`. `first` to before `end`: the gap. `batch_bytes`: of the batch at `offset`, 0 if unknown.
-    `more_bytes`: of what is behind it."""
+    """A Fetch of `offset`. `first` to before `end`: the gap, which `node_id` showed. `batch_bytes`: of the batch at
+    `offset`, 0 if unknown. `more_bytes`: of what is behind it."""
 
     offset: int
     first: int
     end: int
     epoch: int
+    node_id: int
     batch_bytes: int = 0
     more_bytes: int = HEADER_BYTES
 
@@ -90,11 +92,11 @@ class Gaps:
         self._joint = self._next = None
         self._looks.clear()
 
-    def passed(self, position: int, first: int, response: FetchResponse, epoch: int) -> None:
+    def passed(self, position: int, first: int, response: FetchResponse, *, epoch: int, node_id: int) -> None:
         """No batch that may be read begins at `position`. The next one of any kind begins at `first`."""
         self.forget()
         if first > position > max(response.log_start_offset, 0):
-            self._looks.append(Look(position - 1, position, first, epoch))
+            self._looks.append(Look(position - 1, position, first, epoch, node_id))
 
     def has_doubt(self, found: Outline, response: FetchResponse, *, position: int, epoch: int, node_id: int) -> bool:
         """Take an answer, or doubt it: then it is asked for again, or there is `damage`."""
@@ -113,27 +115,26 @@ class Gaps:
             return True
         self._doubt = None
         if found.ascends:
-            self._look_at_gaps(found, response, position, epoch, is_joined)
+            look = Look(position - 1, position, found.first, epoch, node_id, self._last_size if is_joined else 0)
+            self._look_at_gaps(found, response, look, is_joined=is_joined)
         self._joint, self._last_size, self._next = (found.following, epoch), found.last_size, found.cut_off
         self._has_damaged_length = found.cut_off is not None and is_damaged_length(response.records, found.cut_off)
         self._empty = (0, found.following)
         return False
 
-    def _look_at_gaps(
-        self, found: Outline, response: FetchResponse, position: int, epoch: int, is_joined: bool
-    ) -> None:
+    def _look_at_gaps(self, found: Outline, response: FetchResponse, before: Look, *, is_joined: bool) -> None:
+        """`before`: the look at what is between the position and the answer's first batch."""
         is_seen = is_joined and self._next is not None and self._next.base_offset == found.first
-        if found.first > position > max(response.log_start_offset, 0) and not is_seen:
-            size = self._last_size if is_joined else 0
-            self._looks.append(Look(position - 1, position, found.first, epoch, size))
+        if found.first > before.first > max(response.log_start_offset, 0) and not is_seen:
+            self._looks.append(before)
         if found.gap is not None and not found.is_followed:
             first, end = found.gap
-            self._looks.append(Look(end - 1, first, end, epoch, found.last_size))
+            self._looks.append(replace(before, offset=end - 1, first=first, end=end, batch_bytes=found.last_size))
 
-    def looked(self, response: FetchResponse, epoch: int) -> None:
+    def looked(self, response: FetchResponse, *, epoch: int, node_id: int) -> None:
         """Take the answer to `look`. What cannot be seen is believed."""
         look = self._looks.popleft()
-        if look.epoch != epoch:
+        if (look.epoch, look.node_id) != (epoch, node_id):
             return
         before: Header | None = None
         for header in headers(response.records):
@@ -160,7 +161,7 @@ class Gaps:
         """The log does not go back so far."""
         self._looks.popleft()
 
-    def take_nothing(self, response: FetchResponse, position: int, epoch: int) -> None:
+    def take_nothing(self, response: FetchResponse, position: int, *, epoch: int, node_id: int) -> None:
         """The broker hands out nothing at `position`, although there are records to read."""
         count, at = self._empty
         count = count + 1 if at == position else 1
@@ -169,7 +170,7 @@ class Gaps:
         if follows is not None and follows.base_offset == position and self._is_too_long(follows):
             self.damage = f"it claims {follows.size} bytes, which the log does not have there"
         elif count == EMPTY_ANSWERS and position > max(response.log_start_offset, 0):
-            self._looks.append(Look(position - 1, position, position, epoch, more_bytes=_LARGE_BATCH_BYTES))
+            self._looks.append(Look(position - 1, position, position, epoch, node_id, more_bytes=_LARGE_BATCH_BYTES))
 
     def _is_too_long(self, header: Header) -> bool:
         return self._has_damaged_length or header.size > MOST_BATCH_BYTES

@@ -692,6 +692,12 @@ class TestReplicas:
         assert (cluster.read(nearer(2), trouble, WHOLE), cluster.nodes()) == (ALL, [1, 2, 1])
         assert not cluster.requests(apis.ListOffsetsRequest)
 
+    def test_that_the_leader_has_what_a_compacted_one_has_not_is_no_damage(self, cluster: Cluster) -> None:
+        compacted, whole = records((100, 109), (150, 199)), records((140, 149), (150, 199))
+        assert cluster.read(nearer(2), compacted, HANG_UP, whole) == [(100, 200)]
+        assert cluster.nodes() == [1, 2, 2, 1]
+        cluster.fails(RecordsCorrupt, compacted, whole)
+
     def test_a_replica_in_trouble_is_left_alone(self, cluster: Cluster) -> None:
         """This client does not reach it, and the leader does not know."""
         cluster.down = {2}
