@@ -12,11 +12,10 @@
        v
     brokers ... acknowledgements -> receipts -> the task's commit message -> the driver
 
-`kafka/` is a client that needs no other part of the package. `kept.py` keeps clients from task to task. `options/` has
-the table of options and makes the configuration. `errors/` has the tree of errors, and quotes and redacts texts.
-`commit/` is the two-phase commit. `doctor/` finds out why a write would fail. `verification/` compares receipts with
-topics. `cli/` has the commands. `monitoring/` shows progress. `registry/` encodes values for a Schema Registry.
-`exporting/` writes with one call. `broker/` is a local Kafka for development and tests.
+`kafka/` is a client that needs no other part of the package. `options/` has the table of options and makes the
+configuration. `errors/` has the tree of errors, and quotes and redacts texts. `commit/` is the two-phase commit.
+`doctor/` finds out why a write would fail. `cli/` has the commands. `monitoring/` shows progress. `registry/` encodes
+values for a Schema Registry. `exporting/` writes with one call. `broker/` is a local Kafka for development and tests.
 
     df.writeStream.format("pykafka").option("kafka.bootstrap.servers", "host:9092").option("topic", "orders")...
 
@@ -96,7 +95,7 @@ def receipts(spark: SparkSession, path: str) -> DataFrame:
         >>> kafka_sink.receipts(spark, f"{folder}/receipts").agg({"record_count": "sum"}).first()[0]
         3
     """
-    from kafka_sink.verification.receipt_file import SPARK_SCHEMA
+    from kafka_sink.records.receipt_file import SPARK_SCHEMA
 
     # A path without a scheme is on the driver's disk for the sink, but on fs.defaultFS for Spark.
     uri = f"file://{path}" if path.startswith("/") else path
@@ -155,8 +154,8 @@ def partition_count(
     from kafka_sink.errors import MissingOption
     from kafka_sink.kafka.admin.client import AdminClient
     from kafka_sink.kafka.admin.topics import partition_count as count
-    from kafka_sink.kept import once
     from kafka_sink.options.config import complete, given_options, over_conf
+    from kafka_sink.spark.kept_clients import once
     from kafka_sink.spark.source import pickled
 
     conf = {} if spark is None else spark.conf.getAll

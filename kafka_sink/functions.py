@@ -33,7 +33,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from kafka_sink.installed import needs_pyspark
+from kafka_sink.errors.installed import needs_pyspark
 from kafka_sink.records.key_hashes import murmur2
 from kafka_sink.records.partitioner import POSITIVE_MASK
 

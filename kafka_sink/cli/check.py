@@ -34,7 +34,7 @@ from kafka_sink.doctor.examinations import examine, examine_read
 from kafka_sink.doctor.report import Finding, Report, Verdict, failed, ok, skipped, warning
 from kafka_sink.errors import ConfigError, KafkaSinkError
 from kafka_sink.errors.failures import of_read
-from kafka_sink.installed import NEEDED, found_pyspark
+from kafka_sink.errors.installed import NEEDED, found_pyspark
 from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.options.config import SinkConfig, given_options, sink_config
 from kafka_sink.options.reading import READING, ReadConfig, read_config
@@ -141,7 +141,7 @@ def examined_read(config: ReadConfig) -> Report:
 def _tasks(config: ReadConfig) -> Finding:
     """Plan the read, as Spark's driver would now. A stream's first micro-batch is planned, without its limits."""
     from kafka_sink.kafka.clock import wall_clock_ms
-    from kafka_sink.kept import lease_admin_client
+    from kafka_sink.spark.kept_clients import lease_admin_client
     from kafka_sink.spark.reading.divide import described, enough_tasks, packed
     from kafka_sink.spark.reading.plan import Wanted, plan
 

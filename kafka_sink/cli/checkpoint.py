@@ -40,8 +40,8 @@ from kafka_sink.kafka.protocol.apis.offsets import EARLIEST, LATEST
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.bounds import Offsets, kafka_offsets
-from kafka_sink.verification import receipt_file
-from kafka_sink.verification.receipt_file import filesystem_of
+from kafka_sink.records import receipt_file
+from kafka_sink.records.receipt_file import filesystem_of
 
 # 100,000 partitions take about 2 MB.
 MAX_OFFSETS_BYTES = 16 * 1024 * 1024

@@ -21,14 +21,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from kafka_sink.cli.verification.checking import Record
 from kafka_sink.command_line import add_json, add_options, needs_confluent_kafka, options_of, parser_of, say, tell_json
 from kafka_sink.errors import BrokersUnreachable, ConfigError, KafkaSinkError
 from kafka_sink.errors.quoting import json_line
 from kafka_sink.options.config import sink_config
-from kafka_sink.verification.checking import Record
 
 if TYPE_CHECKING:
-    from kafka_sink.verification.cluster import Cluster, Topic
+    from kafka_sink.cli.verification.cluster import Cluster, Topic
 
 OK, FAILED, WRONG_USAGE = 0, 1, 2
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         return say(f"error: {error}", WRONG_USAGE)
     try:
-        from kafka_sink.verification.cluster import Cluster
+        from kafka_sink.cli.verification.cluster import Cluster
     except ModuleNotFoundError as missing:
         return say(needs_confluent_kafka(missing), WRONG_USAGE)
     count = 0

@@ -43,17 +43,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from kafka_sink.cli.verification.checking import WRONG, Finding, Log, Record, Verdict, all_absent, check
+from kafka_sink.cli.verification.receipts import Receipts, Run
 from kafka_sink.command_line import add_json, add_options, answer, needs_confluent_kafka, options_of, parser_of, say
 from kafka_sink.errors import ConfigError, KafkaSinkError
 from kafka_sink.errors.quoting import several
 from kafka_sink.errors.redaction import reason_for, redacted
 from kafka_sink.options.config import sink_config
-from kafka_sink.verification.checking import WRONG, Finding, Log, Record, Verdict, all_absent, check
-from kafka_sink.verification.receipt_file import filesystem_of
-from kafka_sink.verification.receipts import Receipts, Run
+from kafka_sink.records.receipt_file import filesystem_of
 
 if TYPE_CHECKING:
-    from kafka_sink.verification.cluster import Cluster, Topic
+    from kafka_sink.cli.verification.cluster import Cluster, Topic
 
 EQUAL, DIFFERENT, WRONG_USAGE, NOT_COMPARED = 0, 1, 2, 3
 
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, pa.ArrowException) as error:
         return say(f"error: {redacted(args.receipts)} cannot be read: {reason_for(args.receipts, error)}", WRONG_USAGE)
     try:
-        from kafka_sink.verification.cluster import Cluster
+        from kafka_sink.cli.verification.cluster import Cluster
     except ModuleNotFoundError as missing:
         return say(needs_confluent_kafka(missing), WRONG_USAGE)
     try:

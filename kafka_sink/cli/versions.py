@@ -18,7 +18,7 @@ import platform
 from collections.abc import Sequence
 
 from kafka_sink.command_line import add_json, answer, parser_of, say
-from kafka_sink.installed import found_pyspark
+from kafka_sink.errors.installed import found_pyspark
 from kafka_sink.kafka.config import VERSION
 
 OK = 0

@@ -25,7 +25,7 @@ from marshal import dumps
 from pathlib import Path
 
 from kafka_sink.doctor.report import Finding, Verdict, failed, ok, warning
-from kafka_sink.installed import found_pyspark
+from kafka_sink.errors.installed import found_pyspark
 from kafka_sink.kafka.config import VERSION
 from kafka_sink.records.kernel import KERNEL
 

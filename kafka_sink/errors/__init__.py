@@ -19,7 +19,8 @@ and cut. Callers that know more about the write add fields with `in_transaction`
 message from the fields, in three parts: what happened, what it means for the data, and what to do.
 
 A module of this folder has the errors of one area, and exports them by its `__all__`. `exhaustion.py` names what a
-worker lacks, `failures.py` carries errors through Spark's text, and `quoting.py` and `redaction.py` make texts safe.
+worker lacks, `installed.py` which pyspark there is, `failures.py` carries errors through Spark's text, and `quoting.py`
+and `redaction.py` make texts safe.
 """
 
 # ruff: noqa: F403

@@ -9,7 +9,7 @@
 All of it runs in the user's Python process. `format("pykafka")` writes the rows.
 """
 
-from kafka_sink.installed import needs_pyspark
+from kafka_sink.errors.installed import needs_pyspark
 
 with needs_pyspark():
     import pyspark  # noqa: F401

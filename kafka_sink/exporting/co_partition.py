@@ -31,9 +31,9 @@ from kafka_sink.exporting.columns import STAGED, ColumnOrName, named
 from kafka_sink.functions import kafka_partition
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.topics import partition_count
-from kafka_sink.kept import once
 from kafka_sink.options.config import EXACTLY_ONCE, SinkConfig
 from kafka_sink.spark.created_topic import ensure_topic
+from kafka_sink.spark.kept_clients import once
 
 CO_PARTITION = f"{STAGED}co_partition"
 

@@ -29,8 +29,8 @@ from kafka_sink.errors.quoting import quoted
 from kafka_sink.errors.redaction import Discreet, redacted
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.options.config import SinkConfig
+from kafka_sink.records import receipt_file
 from kafka_sink.spark.exactly_once.plan import batch_identity
-from kafka_sink.verification import receipt_file
 
 _HEADS = ("PARTITION", "RECORDS", "OFFSETS", "BATCHES", "BYTES")
 # Partitions in the table. The field `partitions` has all of them.

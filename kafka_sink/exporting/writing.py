@@ -45,11 +45,11 @@ from kafka_sink.exporting.progress import watched
 from kafka_sink.exporting.result import ExportResult, Place, dropped_of, partitions_of, place_of, rows_of
 from kafka_sink.options.config import CONF_PREFIX, EXACTLY_ONCE, OPTION_OF, SinkConfig, given_options
 from kafka_sink.options.table import OPTIONS, SPARK_OPTIONS, WRITING
+from kafka_sink.records import receipt_file
 from kafka_sink.spark.session import active, is_connect
 from kafka_sink.spark.source import KafkaDataSource, make_findable, registered
 from kafka_sink.spark.validation import configuration, option_text
 from kafka_sink.spark.writes import check_spark_schema
-from kafka_sink.verification import receipt_file
 
 log = logging.getLogger(__name__)
 

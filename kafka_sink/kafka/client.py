@@ -6,7 +6,7 @@
             write.append(arrow_batch)               # routes, encodes, waits for metadata or memory if needed
         offsets = write.finish()                    # returns when every row is acknowledged, or raises
 
-Spark reuses a worker process for the next task. So a worker keeps its producers (`kafka_sink.kept`), with what is
+Spark reuses a worker process for the next task. So a worker keeps its producers (`spark/kept_clients.py`), with what is
 expensive to create: connections, metadata, producer id, buffers. A producer serves one write at a time. A failed
 producer is not reused. A producer is also not reused if its cluster may have been replaced or restored, because another
 producer may have the same producer id there.

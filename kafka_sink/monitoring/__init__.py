@@ -9,7 +9,7 @@
 The sink does not need this package. Modules may need an extra: progress, prometheus or opentelemetry.
 """
 
-from kafka_sink.installed import needs_pyspark
+from kafka_sink.errors.installed import needs_pyspark
 
 with needs_pyspark():
     import pyspark  # noqa: F401

@@ -59,9 +59,9 @@ from kafka_sink.monitoring.micro_batch import (
     Written,
 )
 from kafka_sink.options.bounds import kafka_offsets
+from kafka_sink.records import receipt_file
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.tally import Sums
-from kafka_sink.verification import receipt_file
 
 __all__ = ["ProgressLine", "ProgressListener", "ReceiptTotals", "StreamTally", "source_metrics"]
 

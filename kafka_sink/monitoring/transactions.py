@@ -26,9 +26,9 @@ from kafka_sink.commit.runner import run
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.errors.quoting import quoted
 from kafka_sink.kafka.clock import wall_clock_ms
-from kafka_sink.kept import lease_admin_client
 from kafka_sink.monitoring.micro_batch import counted_as
 from kafka_sink.options.config import sink_config
+from kafka_sink.spark.kept_clients import lease_admin_client
 
 __all__ = ["OpenOfSink", "OpenTransactions", "TransactionWatch"]
 

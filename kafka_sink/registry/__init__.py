@@ -28,7 +28,7 @@ ask for the schemas of writers.
 
 from __future__ import annotations
 
-from kafka_sink.installed import needs_pyspark
+from kafka_sink.errors.installed import needs_pyspark
 
 with needs_pyspark():
     from kafka_sink.registry.column import serialized

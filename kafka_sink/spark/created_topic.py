@@ -14,8 +14,8 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.topics import await_leaders, create_topic
 from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kept import once
 from kafka_sink.options.config import SinkConfig
+from kafka_sink.spark.kept_clients import once
 
 # A task looks for the topic for this time. After it, the write itself waits for the brokers.
 LOOK_MS = 8_000

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafka_sink.installed import needs_pyspark
+from kafka_sink.errors.installed import needs_pyspark
 from kafka_sink.records.dead_letters import REASON
 from kafka_sink.records.row_identity import NAMES
 

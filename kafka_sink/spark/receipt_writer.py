@@ -28,8 +28,8 @@ import pyarrow as pa
 from kafka_sink.errors import ReceiptNotWritten, ReceiptsPathUnusable
 from kafka_sink.errors.redaction import reason_for
 from kafka_sink.kafka.producer.acknowledgements import NO_OFFSET, PackedRuns
+from kafka_sink.records import receipt_file
 from kafka_sink.spark.task_results import TaskCommitMessage, TaskProof
-from kafka_sink.verification import receipt_file
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

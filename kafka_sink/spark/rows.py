@@ -20,11 +20,11 @@ from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowPolicy
 from kafka_sink.kafka.producer.transaction_manager import Transaction
 from kafka_sink.kafka.statistics import WriteStatistics
 from kafka_sink.kafka.write import Write
-from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import EXACTLY_ONCE, GivenOptions, SinkConfig, complete, over_conf
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.spark.interceptor_chain import InterceptorChain
+from kafka_sink.spark.kept_clients import lease_producer
 from kafka_sink.spark.limits import bad_row_policy, finish, pace, rate_limit, warn_of_throttling
 from kafka_sink.spark.task import Task
 from kafka_sink.spark.task_results import Identity, TaskCommitMessage, row_identity, stream_identity, task_proof

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafka_sink.installed import NEEDED
+from kafka_sink.errors.installed import NEEDED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary
 
 from kafka_sink.errors import FormatNotReplaced, ReadUnsupported
 from kafka_sink.errors.failures import in_sail, told_to_spark
+from kafka_sink.errors.installed import needs_pyspark
 from kafka_sink.errors.redaction import Secret
-from kafka_sink.installed import needs_pyspark
 from kafka_sink.kafka.config import RegisteredToken
 from kafka_sink.spark import session
 from kafka_sink.spark.interceptors import Interceptor

@@ -31,9 +31,9 @@ from kafka_sink.kafka.producer.producer_batch import ProducerBatch
 from kafka_sink.kafka.protocol.apis.transaction_state import ListTransactionsRequest
 from kafka_sink.kafka.reader import Reader
 from kafka_sink.kafka.write import Write
-from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import given_options, sink_config
 from kafka_sink.options.reading import READING, read_config
+from kafka_sink.spark.kept_clients import lease_producer
 from open_connections import opened_since, own_connections
 from producer_core import watch_senders
 from read_back import read_topic

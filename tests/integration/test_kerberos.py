@@ -19,8 +19,8 @@ from kafka_sink.doctor.engine import examine_hosts, first_failure
 from kafka_sink.errors import AuthenticationFailed, BrokersUnreachable, KafkaSinkError
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.write import Write
-from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import sink_config
+from kafka_sink.spark.kept_clients import lease_producer
 from kerberized_kafka import (
     END,
     HOST,

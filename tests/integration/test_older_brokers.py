@@ -24,8 +24,8 @@ from kafka_sink.broker import LocalKafka
 from kafka_sink.broker.errors import LocalKafkaError
 from kafka_sink.errors import BrokerUnsupported, MessageFormatTooOld, ProduceRejected, TopicRecreated, WriteWouldFail
 from kafka_sink.kafka.write import Write
-from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import sink_config
+from kafka_sink.spark.kept_clients import lease_producer
 from read_back import read_topic
 from secure_kafka import add_scram_users, sasl_settings
 from spark_writes import end_offset, finish, pykafka

@@ -20,8 +20,8 @@ from kafka_sink.errors.reading import LossCause
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.write import Write
-from kafka_sink.kept import lease_admin_client, lease_producer
 from kafka_sink.options.config import sink_config
+from kafka_sink.spark.kept_clients import lease_admin_client, lease_producer
 
 ROWS = 100
 

@@ -29,6 +29,7 @@ from effort import variants
 from http_endpoints import Idp, body, token_endpoint, token_for
 from kafka_sink.broker import LocalKafka
 from kafka_sink.cli import check
+from kafka_sink.cli.verification.cluster import Cluster
 from kafka_sink.errors import (
     AuthenticationFailed,
     BrokersUnreachable,
@@ -45,9 +46,8 @@ from kafka_sink.kafka.protocol.api import Request
 from kafka_sink.kafka.protocol.apis.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.write import Write
-from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import complete, given_options, sink_config
-from kafka_sink.verification.cluster import Cluster
+from kafka_sink.spark.kept_clients import lease_producer
 from read_back import read_topic
 from scripted_peers import Behaviour, peer, scripted
 from secure_kafka import (

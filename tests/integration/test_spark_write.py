@@ -20,8 +20,8 @@ from effort import variants
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import PartitionOutOfRange
 from kafka_sink.kafka.write import Write
-from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import sink_config
+from kafka_sink.spark.kept_clients import lease_producer
 from read_back import read_topic
 from spark_writes import DEADLINE_S, Here, failure_of, finish, numbers, pykafka, with_conf
 

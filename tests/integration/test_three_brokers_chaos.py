@@ -30,8 +30,8 @@ from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.producer.transaction_manager import Transaction
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.write import Write
-from kafka_sink.kept import lease_producer, once
 from kafka_sink.options.config import sink_config
+from kafka_sink.spark.kept_clients import lease_producer, once
 from read_back import read_topic
 from soak import topics
 from soak.application import ALL, DRIVER, PLANNER

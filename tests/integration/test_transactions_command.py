@@ -41,9 +41,9 @@ from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind
 from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest, ProduceResponse
 from kafka_sink.kafka.protocol.apis.transactions import EndTxnRequest, InitProducerIdRequest, TxnOffsetCommitRequest
 from kafka_sink.kafka.write import Write
-from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import SinkConfig, given_options, sink_config
 from kafka_sink.spark.exactly_once.plan import plan_stream
+from kafka_sink.spark.kept_clients import lease_producer
 from waiting import wait_until
 
 # A topic that was made a moment ago; the markers of the transaction before.

@@ -26,9 +26,9 @@ import kafka_sink
 import processes
 from broker_admin import send
 from kafka_reads import JVM, add_jvm_source, frame, options_of
-from kafka_sink import kept
 from kafka_sink.kafka.client import Producer
 from kafka_sink.options.config import complete, given_options
+from kafka_sink.spark import kept_clients
 from kafka_sink.spark.tally import ReadTally
 from kafka_sink.spark.writer import KafkaBatchWriter
 from open_connections import connections_to
@@ -177,7 +177,7 @@ def limited_write(servers: str, topic: str, what: str) -> dict[str, object]:
     # Whatever a first write imports.
     socket.getaddrinfo("localhost", 9092)
     KafkaBatchWriter({**given, "client_id": "other"}).write(iter([few]))
-    kept.KEPT.close()
+    kept_clients.KEPT.close()
     use_up(what)
     began, error = time.monotonic(), None
     try:
@@ -186,7 +186,7 @@ def limited_write(servers: str, topic: str, what: str) -> dict[str, object]:
         error = raised
     told = {
         "error": type(error).__name__, "text": str(error), "seconds": time.monotonic() - began,
-        "kept": kept.KEPT.take(Producer, own) is not None,
+        "kept": kept_clients.KEPT.take(Producer, own) is not None,
         "threads": [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()],
     }  # fmt: skip
     for limit in (resource.RLIMIT_AS, resource.RLIMIT_NOFILE):

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
 
 from kafka_sink.broker import LocalKafka
 from kafka_sink.broker.settings import Node
-from kafka_sink.verification.cluster import ELECTED
+from kafka_sink.cli.verification.cluster import ELECTED
 from waiting import wait_until
 
 DEADLINE_S = 60

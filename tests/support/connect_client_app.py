@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 import kafka_sink
 from kafka_sink import functions as K
 from kafka_sink.errors import KafkaSinkError
-from kafka_sink.installed import found_pyspark
+from kafka_sink.errors.installed import found_pyspark
 
 NOW = {"availableNow": True}
 ROWS = 1_000

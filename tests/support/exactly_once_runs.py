@@ -22,8 +22,8 @@ from pyspark.sql import SparkSession
 
 import exactly_once_app
 import processes
-from kafka_sink import kept
 from kafka_sink.broker import LocalKafka
+from kafka_sink.spark import kept_clients
 from kafka_sink.spark.task_results import TaskCommitMessage
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 from waiting import wait_until
@@ -218,11 +218,11 @@ def in_task(slot: int, micro_batch_id: int) -> Iterator[None]:
 @contextmanager
 def own_workers() -> Iterator[None]:
     """Processes that keep no client of others, and end."""
-    with patch.object(kept, "KEPT", kept.Kept()):
+    with patch.object(kept_clients, "KEPT", kept_clients.Kept()):
         try:
             yield
         finally:
-            kept.KEPT.close()
+            kept_clients.KEPT.close()
 
 
 def run_tasks(

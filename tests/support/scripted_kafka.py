@@ -21,7 +21,6 @@ import pytest
 from kafka.record import MemoryRecords
 
 import apis
-from kafka_sink import kept
 from kafka_sink.commit import runner
 from kafka_sink.commit.requests import ToCoordinator, ToEveryBroker, ToLeaders
 from kafka_sink.errors import ClusterChanged, KafkaSinkError
@@ -34,6 +33,7 @@ from kafka_sink.kafka.protocol.api import ClientResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.needs import Guarantee
 from kafka_sink.kafka.waits import Contact
+from kafka_sink.spark import kept_clients
 from model.logical_kafka import LogicalKafka, Produce
 
 # The answer of a broker that closes the connection.
@@ -462,8 +462,8 @@ def connect_clients(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -
         return network.kafka.now_ms
 
     monkeypatch.setattr(driver, "connect", connect)
-    monkeypatch.setattr(kept, "KEPT", kept.Kept())
-    for module in (admin, driver, kept):
+    monkeypatch.setattr(kept_clients, "KEPT", kept_clients.Kept())
+    for module in (admin, driver, kept_clients):
         monkeypatch.setattr(module, "monotonic_ms", now_ms)
     sleep = SimpleNamespace(sleep=lambda seconds: network.kafka.pass_time(round(1_000 * seconds)))
     monkeypatch.setattr(runner, "time", sleep)
@@ -483,5 +483,5 @@ def connect_producers(network: LiveNetwork, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(client, "connect", connect)
     monkeypatch.setattr(client, "Sender", make_and_tell)
-    monkeypatch.setattr(kept, "KEPT", kept.Kept())
+    monkeypatch.setattr(kept_clients, "KEPT", kept_clients.Kept())
     return network

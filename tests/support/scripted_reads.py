@@ -16,9 +16,9 @@ from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.consumer.fetcher import FetchSettings
 from kafka_sink.kafka.metadata import Metadata
-from kafka_sink.kept import once
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, ReadConfig, read_config
+from kafka_sink.spark.kept_clients import once
 from kafka_sink.spark.reading import batch_reader, group_starts, stream_logs, stream_plan
 from kafka_sink.spark.reading.plan import Wanted, plan
 from kafka_sink.spark.reading.positions import Positions

@@ -23,13 +23,12 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"monitoring"}),
     frozenset({"cli"}),
     frozenset({"functions", "registry", "spark"}),
-    frozenset({"command_line", "commit", "verification"}),
-    frozenset({"kept"}),
+    frozenset({"command_line", "commit"}),
     frozenset({"doctor"}),
     frozenset({"options"}),
     frozenset({"kafka"}),
     frozenset({"records"}),
-    frozenset({"errors", "installed"}),
+    frozenset({"errors"}),
 )
 
 # The same inside the client. Authentication is one folder with modules in several layers: the configuration has what
@@ -213,7 +212,7 @@ EXTRAS = (
 )  # fmt: skip
 NEED_AN_EXTRA = {
     "cli.read", "cli.verify", "monitoring.bar", "monitoring.opentelemetry", "monitoring.prometheus",
-    "verification.checking", "verification.cluster",
+    "cli.verification.checking", "cli.verification.cluster",
 }  # fmt: skip
 IMPORT_ALL = """
 import importlib, pkgutil, sys

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import kafka_sink.installed as installed
+import kafka_sink.errors.installed as installed
 from bare_python import BarePython, without
 from kafka_sink.cli import check, versions
 from kafka_sink.doctor.report import Report, Status, Verdict, ok
-from kafka_sink.installed import NEEDED, PACKAGES, Pyspark, found_pyspark
+from kafka_sink.errors.installed import NEEDED, PACKAGES, Pyspark, found_pyspark
 
 VERSION = '__version__: str = "{}"\n'
 EXTRAS = ("[spark]", "[connect]", "[sail]")

@@ -33,11 +33,11 @@ from kafka_sink.kafka.auth.security import authenticator, tls_contexts
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.protocol.apis.handshake import SaslAuthenticateRequest, SaslHandshakeRequest
-from kafka_sink.kept import lease_producer
 from kafka_sink.monitoring.listener import ReceiptTotals
 from kafka_sink.monitoring.micro_batch import Run
 from kafka_sink.options.config import given_options, sink_config
 from kafka_sink.options.table import OPTIONS, REFUSED
+from kafka_sink.spark.kept_clients import lease_producer
 from kafka_sink.spark.receipt_writer import leave_receipt, make_folder, write_receipt
 from kafka_sink.spark.source import KafkaDataSource
 from kafka_sink.spark.task_results import Identity, TaskCommitMessage, TaskProof

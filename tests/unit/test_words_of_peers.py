@@ -21,15 +21,15 @@ from http_endpoints import body, token_endpoint
 from kafka_sink.broker import __main__ as broker_command
 from kafka_sink.broker import state
 from kafka_sink.cli import check, read, transactions
+from kafka_sink.cli.verification.checking import Record
 from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.auth.oauth import TokenEndpoint
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.write import Write
-from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import sink_config
-from kafka_sink.verification.checking import Record
+from kafka_sink.spark.kept_clients import lease_producer
 from scripted_peers import peer, scripted
 
 FORGED = "ERROR all is lost"

@@ -18,7 +18,6 @@ from kafka_sink.errors import ConfigError, DriverFenced, KafkaSinkError, WriteKi
 from kafka_sink.errors.quoting import shell_command
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
-from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.config import GivenOptions
 from kafka_sink.spark.exactly_once.plan import (
     CountedCommitMessage,
@@ -29,6 +28,7 @@ from kafka_sink.spark.exactly_once.plan import (
     recall,
     sink_of,
 )
+from kafka_sink.spark.kept_clients import lease_admin_client
 from kafka_sink.spark.limits import warn_of_rate
 from kafka_sink.spark.receipt_writer import write_receipt
 from kafka_sink.spark.task_results import TaskCommitMessage

@@ -33,8 +33,8 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.protocol.transaction_needs import DISKLESS, EXACTLY_ONCE, diskless
-from kafka_sink.kept import blocks_folder, lease_admin_client
 from kafka_sink.options.config import GivenOptions, SinkConfig, complete
+from kafka_sink.spark.kept_clients import blocks_folder, lease_admin_client
 from kafka_sink.spark.task_results import ONLY_MICRO_BATCH, Identity, TaskCommitMessage
 
 log = logging.getLogger(__name__)

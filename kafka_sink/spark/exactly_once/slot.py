@@ -18,13 +18,13 @@ from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.producer.acknowledgements import PackedRuns, PartitionOffsets
 from kafka_sink.kafka.producer.transaction_manager import Transaction
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import FAIL, GivenOptions, SinkConfig, complete, over_conf
 from kafka_sink.records.bad_rows import columns_for_fingerprint, named_topics
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint, total
 from kafka_sink.spark.exactly_once.plan import CountedCommitMessage, Plan, PreparedCommitMessage, in_transaction_errors
 from kafka_sink.spark.interceptor_chain import InterceptorChain
+from kafka_sink.spark.kept_clients import lease_producer
 from kafka_sink.spark.limits import bad_row_policy, pace
 from kafka_sink.spark.rows import TaskRows, begun, produce_rows
 from kafka_sink.spark.task import Task

@@ -19,10 +19,10 @@ from pyspark.sql.types import StructType
 from kafka_sink.errors.failures import of_read, told_to_spark
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
-from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.bounds import moves
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.interceptors import Interceptor
+from kafka_sink.spark.kept_clients import lease_admin_client
 from kafka_sink.spark.reading import pushdown
 from kafka_sink.spark.reading.divide import advise, divide, packed
 from kafka_sink.spark.reading.executions import PlannedTask, blocks_folder, planned_tasks, ranges_of

@@ -16,12 +16,12 @@ from kafka_sink.kafka.consumer.fetch_policy import Appetite
 from kafka_sink.kafka.consumer.fetch_range import FetchRange, Loss, RecordSet
 from kafka_sink.kafka.consumer.fetcher import FetchSettings
 from kafka_sink.kafka.statistics import ReadStatistics
-from kafka_sink.kept import lease_reader
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.records.batch_table import BatchTooLarge, OldFormat, TimestampOutOfRange, TooManyHeaders, Undecodable
 from kafka_sink.records.decoder import DEFAULT_LIMITS, Limits, RecordSetDecoder
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.interceptors import Interceptor
+from kafka_sink.spark.kept_clients import lease_reader
 from kafka_sink.spark.task import Task
 
 if TYPE_CHECKING:

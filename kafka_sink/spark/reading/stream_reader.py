@@ -26,10 +26,10 @@ from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import ConsumerConfig
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.bounds import moves, option_of, text_of
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.interceptors import Interceptor
+from kafka_sink.spark.kept_clients import lease_admin_client
 from kafka_sink.spark.reading.divide import advise, packed
 from kafka_sink.spark.reading.positions import Checkpointed, checkpointed, positions_of
 from kafka_sink.spark.reading.stream_plan import StreamPlan

@@ -25,7 +25,7 @@ from kafka_sink.errors import BrokersUnreachable, UnreadableState
 from kafka_sink.errors.quoting import several
 from kafka_sink.kafka.protocol.apis.transaction_state import TransactionDescription
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.verification import receipt_file
+from kafka_sink.records import receipt_file
 from model.logical_kafka import LogicalKafka
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
 from scripted_reads import ScriptedLog, serve

@@ -13,11 +13,11 @@ import pytest
 from pyarrow.fs import LocalFileSystem
 
 from kafka_sink.cli import verify
+from kafka_sink.cli.verification.checking import Log, Record, RunChecksum
+from kafka_sink.cli.verification.cluster import Topic
+from kafka_sink.cli.verification.receipts import Receipts
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
-from kafka_sink.verification import receipt_file
-from kafka_sink.verification.checking import Log, Record, RunChecksum
-from kafka_sink.verification.cluster import Topic
-from kafka_sink.verification.receipts import Receipts
+from kafka_sink.records import receipt_file
 from scripted_kafka import ScriptedKafka
 
 
@@ -209,6 +209,6 @@ def test_wrong_usage_and_brokers_or_a_client_that_are_not_there(
     ):
         if "pip" in says:
             monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-            monkeypatch.delitem(sys.modules, "kafka_sink.verification.cluster", raising=False)
+            monkeypatch.delitem(sys.modules, "kafka_sink.cli.verification.cluster", raising=False)
         assert verify.main(["--receipts", str(place), *arguments]) == status
         assert says in capsys.readouterr().err

@@ -21,7 +21,7 @@ from kafka_sink.exporting.result import MAX_SHOWN, ExportResult, dropped_of, par
 from kafka_sink.exporting.writing import ExportSettings, each_micro_batch, export_batch, in_update_mode, telling
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.options.config import SinkConfig, sink_config
-from kafka_sink.verification.receipt_file import columns_of, relative_path
+from kafka_sink.records.receipt_file import columns_of, relative_path
 
 PARTITIONS = (PartitionOffsets("t", 0, 9_000, 5, 9_004, 2, 60_000), PartitionOffsets("t", 2, 1, None, None, 1, 90))
 NAMED = {"receiptName": "orders-1"}

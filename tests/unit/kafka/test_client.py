@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pytest
 
-from kafka_sink import errors, kept
+from kafka_sink import errors
 from kafka_sink.doctor import dialogue
 from kafka_sink.kafka import client, metadata
 from kafka_sink.kafka.admin.client import AdminClient
@@ -27,9 +27,10 @@ from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.waits import FIRST_LOG_MS, FIRST_MS, FIRST_PATIENCE_MS, Contact
 from kafka_sink.kafka.write import Write
-from kafka_sink.kept import MOST, lease_producer, ramp_s
 from kafka_sink.records.compression import codec_for
 from kafka_sink.records.kernel import Loss, fallback
+from kafka_sink.spark import kept_clients
+from kafka_sink.spark.kept_clients import MOST, lease_producer, ramp_s
 from producer_core import Live, config, in_background, let_wait, refresh, routed, rows
 from scripted_kafka import HANG_UP, ScriptedNetwork, connect_clients
 from waiting import wait_until
@@ -157,7 +158,7 @@ def test_a_producer_is_kept_by_process_and_configuration(monkeypatch: pytest.Mon
     with lease_producer(one) as again:
         assert again is first
     # A forked child.
-    monkeypatch.setattr(kept.os, "getpid", lambda: -1)
+    monkeypatch.setattr(kept_clients.os, "getpid", lambda: -1)
     with lease_producer(one) as of_child:
         assert of_child is not first
 
@@ -165,7 +166,7 @@ def test_a_producer_is_kept_by_process_and_configuration(monkeypatch: pytest.Mon
 def test_workers_that_start_together_connect_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task waits longer the more tasks are before it, and only for a client that is not connected yet."""
     waits: list[float] = []
-    monkeypatch.setattr(kept.time, "sleep", waits.append)
+    monkeypatch.setattr(kept_clients.time, "sleep", waits.append)
     settings = config(closed_port())
     for _ in range(2):
         with lease_producer(settings, spark_partition=3_000):
@@ -235,7 +236,7 @@ def test_a_producer_without_a_thread_or_memory_leaves_no_socket(
     assert raised.value.what == words.partition(":")[0]
     assert ("Raise the limit of processes and threads" in str(raised.value)) == (owner is threading.Thread)
     assert one_and_closed(opened)
-    assert kept.KEPT.take(Producer, settings) is None
+    assert kept_clients.KEPT.take(Producer, settings) is None
 
 
 @pytest.mark.parametrize("error", [MemoryError(), pa.ArrowMemoryError("malloc of size 9 failed")])
@@ -246,7 +247,7 @@ def test_a_write_without_memory_keeps_no_producer_thread_or_socket(opened: Ends,
     assert raised.value.__cause__ is error
     assert not sender_threads("hungry")
     assert one_and_closed(opened)
-    assert kept.KEPT.take(Producer, settings) is None
+    assert kept_clients.KEPT.take(Producer, settings) is None
 
 
 def test_a_sender_thread_without_memory_tells_whoever_waits_and_ends_quietly(
@@ -677,7 +678,7 @@ def test_a_few_producers_are_kept_and_the_least_recently_used_goes(
     assert [bool(sender_threads(f"kept-{number}")) for number in range(MOST + 2)] == expected
     # Clients that ask push out no producer: of each kind as many are kept.
     for number in range(MOST):
-        with kept.lease(AdminClient, config(1, **{"kafka.client.id": f"client-{number}"})):
+        with kept_clients.lease(AdminClient, config(1, **{"kafka.client.id": f"client-{number}"})):
             pass
     with lease_producer(config(1, **{"kafka.client.id": "kept-0"})) as first:
         assert first is used[0]
@@ -710,9 +711,9 @@ def test_closing_a_kept_producer_does_not_hold_up_others(network: Live) -> None:
 
     producer.close = slow  # type: ignore[method-assign]
     producer.used_at_ms -= producer.config.connections_max_idle_ms + 1
-    thread, outcome = in_background(lambda: kept.KEPT.take(Producer, config(1, **{"kafka.client.id": "other"})))
+    thread, outcome = in_background(lambda: kept_clients.KEPT.take(Producer, config(1, **{"kafka.client.id": "other"})))
     assert closing.wait(30)
-    assert kept.KEPT.take(Producer, config(1, **{"kafka.client.id": "another"})) is None
+    assert kept_clients.KEPT.take(Producer, config(1, **{"kafka.client.id": "another"})) is None
     assert outcome == []
     may_end.set()
     thread.join(30)

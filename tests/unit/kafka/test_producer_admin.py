@@ -8,14 +8,15 @@ from unittest.mock import Mock
 import pytest
 
 import apis
-from kafka_sink import errors, kept
+from kafka_sink import errors
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.producer import sender
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.write import Write
-from kafka_sink.kept import lease_producer
+from kafka_sink.spark import kept_clients
+from kafka_sink.spark.kept_clients import lease_producer
 from producer_core import Live, config, in_background, let_wait, rows
 from waiting import wait_until
 
@@ -27,7 +28,7 @@ def commit(key: str) -> tuple[apis.CoordinatorKind, str, apis.EndTxnRequest]:
 @pytest.fixture(autouse=True)
 def closes_kept() -> Iterator[None]:
     yield
-    kept.KEPT.close()
+    kept_clients.KEPT.close()
 
 
 def test_coordinators_are_asked_and_found_once_for_all_tasks(network: Live) -> None:

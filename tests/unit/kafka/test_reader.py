@@ -15,9 +15,9 @@ from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest
 from kafka_sink.kafka.reader import Fetch, Reader
 from kafka_sink.kafka.waits import Contact
-from kafka_sink.kept import lease_reader
 from kafka_sink.options.config import given_options
 from kafka_sink.options.reading import READING, read_config
+from kafka_sink.spark.kept_clients import lease_reader
 from record_sets import plain
 from scripted_kafka import ScriptedKafka, ScriptedNetwork
 from scripted_reads import ScriptedLog, connect_reads, serve

@@ -28,8 +28,8 @@ from kafka_sink.monitoring.micro_batch import (
     Totals,
     Written,
 )
+from kafka_sink.records import receipt_file
 from kafka_sink.spark.tally import Sums
-from kafka_sink.verification import receipt_file
 
 ONE = MicroBatch(
     query="orders", batch_id=42, input_row_count=1_200_000, duration_ms=1_250, write_ms=1_000, ended_s=1_700_000_000.0,

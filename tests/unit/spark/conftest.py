@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from exchange import Exchange
-from kafka_sink import kept
 from kafka_sink.kafka.clock import wall_clock_ms
+from kafka_sink.spark import kept_clients
 from scripted_kafka import LiveNetwork, ScriptedKafka, ScriptedNetwork, connect_clients
 
 
@@ -22,4 +22,4 @@ def exchange() -> Exchange:
 def clients(kafka: ScriptedKafka, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedNetwork]:
     """Where plans and commits ask; rows of tasks go over `network`."""
     yield connect_clients(ScriptedNetwork(kafka), monkeypatch)
-    kept.KEPT.close()
+    kept_clients.KEPT.close()

@@ -12,17 +12,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafka_sink import kept
 from kafka_sink.commit.stream_name import is_new
 from kafka_sink.errors import BrokersUnreachable
 from kafka_sink.kafka import waits
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.waits import FIRST_MS, Contact
 from kafka_sink.kafka.write import Write
-from kafka_sink.kept import lease_admin_client, lease_producer
 from kafka_sink.options.config import given_options, sink_config
-from kafka_sink.spark import rows
+from kafka_sink.spark import kept_clients, rows
 from kafka_sink.spark.exactly_once.plan import plan_stream
+from kafka_sink.spark.kept_clients import lease_admin_client, lease_producer
 from kafka_sink.spark.reading import stream_logs
 from kafka_sink.spark.source import KafkaDataSource
 from kafka_sink.spark.task import Task
@@ -167,7 +166,7 @@ class TestProcesses:
         (note,) = folder.iterdir()
         assert (note.name.startswith("pykafka-answered-"), note.read_bytes()) == (True, b"")
         kafka.down |= {1, 2, 3}
-        monkeypatch.setattr(kept, "KEPT", kept.Kept())
+        monkeypatch.setattr(kept_clients, "KEPT", kept_clients.Kept())
         waits_for_five_minutes(kafka, batch_reader().partitions)
 
     def test_that_was_not_answered(self, kafka: ScriptedKafka, folder: Path) -> None:

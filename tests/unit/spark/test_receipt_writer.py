@@ -22,10 +22,10 @@ from kafka_sink.exporting.result import SENT_TYPES, ReceiptReader, ReceiptSource
 from kafka_sink.kafka.producer.acknowledgements import NO_OFFSET, PackedRuns
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.records import receipt_file
+from kafka_sink.records.receipt_file import SCHEMA, columns_of
 from kafka_sink.spark.receipt_writer import PAUSES_S, leave_receipt, make_folder, write_receipt
 from kafka_sink.spark.task_results import Identity, TaskCommitMessage, TaskProof
-from kafka_sink.verification import receipt_file
-from kafka_sink.verification.receipt_file import SCHEMA, columns_of
 
 QUERY = "2f1c9bd0-0000-4000-8000-000000000000"
 HERE = (TopicPartition("t", 0), TopicPartition("u", 7))

@@ -15,11 +15,11 @@ from kafka_sink import errors
 from kafka_sink.errors import WriteKind
 from kafka_sink.kafka.producer.acknowledgements import PackedRuns
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.records import receipt_file
 from kafka_sink.spark import session
 from kafka_sink.spark import writer as spark_writer
 from kafka_sink.spark.source import KafkaDataSource
 from kafka_sink.spark.task_results import Identity, TaskCommitMessage, TaskProof
-from kafka_sink.verification import receipt_file
 
 OPTIONS = {"kafka.bootstrap.servers": "a:1", "topic": "t"}
 FIXED = OPTIONS | {"sailPartitions": "2"}

@@ -81,7 +81,7 @@ import gc, json, os, random, sys, threading, uuid
 from kafka_sink.spark import daemon
 
 may_fork = daemon.prepare()
-from kafka_sink.kept import KEPT
+from kafka_sink.spark.kept_clients import KEPT
 
 def forked():
     reading, writing = os.pipe()

@@ -10,7 +10,7 @@ import pytest
 
 import apis
 import kafka_sink
-from kafka_sink import errors, kept
+from kafka_sink import errors
 from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.kafka.admin import topics
 from kafka_sink.kafka.admin.calls import TOPICS_FRESH_MS, Call
@@ -22,8 +22,9 @@ from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.protocol.transaction_needs import EXACTLY_ONCE
 from kafka_sink.kafka.waits import FIRST_MS, Contact
-from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.config import sink_config
+from kafka_sink.spark import kept_clients
+from kafka_sink.spark.kept_clients import lease_admin_client
 from scripted_kafka import HANG_UP
 from scripted_kafka import ScriptedKafka as Kafka
 from scripted_kafka import ScriptedNetwork as Network
@@ -592,11 +593,11 @@ class TestLease:
     def test_a_process_has_its_own_and_closes_no_other(self, network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
         parents = leased()
         with monkeypatch.context() as child:
-            child.setattr(kept.os, "getpid", lambda: -1)
-            kept.KEPT.close()
+            child.setattr(kept_clients.os, "getpid", lambda: -1)
+            kept_clients.KEPT.close()
             assert not network.closed
             assert leased() is not parents
             assert not network.closed
-        kept.KEPT.close()
+        kept_clients.KEPT.close()
         assert network.closed
         assert leased() is not parents

@@ -23,9 +23,9 @@ from kafka_sink.kafka.admin.offsets import (
 from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.kept import once
 from kafka_sink.options.config import given_options, sink_config
 from kafka_sink.options.reading import READING, read_config
+from kafka_sink.spark.kept_clients import once
 from record_sets import plain
 from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork
 from scripted_reads import ScriptedLog, refused_offsets, serve

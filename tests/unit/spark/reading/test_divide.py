@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_sink import kept
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.spark import kept_clients
 from kafka_sink.spark.reading.divide import Tasks, described, divide, enough_tasks, packed
 from kafka_sink.spark.reading.positions import Positions
 from kafka_sink.spark.reading.stream_plan import Delay, rate_limited
@@ -272,7 +272,7 @@ def test_a_batch_and_a_stream_of_many_small_tasks_log_one_line(
     serve(kafka, {("t", number): ScriptedLog(0, 40) for number in range(200)})
     kafka.topic_ids["t"] = uuid.UUID(int=1)
     connect_reads(kafka, monkeypatch)
-    monkeypatch.setattr(kept, "KEPT", kept.Kept())
+    monkeypatch.setattr(kept_clients, "KEPT", kept_clients.Kept())
     line = (
         "a read of t has 200 tasks of about 40 records. To start a task costs more than to read its records: "
         "maxPartitions=8 would make 8 tasks."

@@ -16,7 +16,7 @@ from kafka_sink.errors import OffsetNotWritten, OffsetsLost, ReadError
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.kept import once
+from kafka_sink.spark.kept_clients import once
 from kafka_sink.spark.reading.plan import Wanted, plan
 from kafka_sink.spark.reading.positions import Offsets, clipped
 from scripted_kafka import ScriptedKafka, ScriptedNetwork

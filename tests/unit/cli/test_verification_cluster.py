@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from kafka_sink.cli.verification import cluster as librdkafka
+from kafka_sink.cli.verification.cluster import ELECTED, PartitionReader
 from kafka_sink.errors import RecordsUnreadable
-from kafka_sink.verification import cluster as librdkafka
-from kafka_sink.verification.cluster import ELECTED, PartitionReader
 
 NO_ERROR = None
 

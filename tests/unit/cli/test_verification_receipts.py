@@ -23,14 +23,14 @@ from pyarrow.fs import LocalFileSystem
 
 from certificates import Authority
 from fuzz.java_stores import jks_file, protected_key
+from kafka_sink.cli.verification.checking import Log, Record, RunChecksum, Verdict, all_absent, check
+from kafka_sink.cli.verification.cluster import Cluster, client_settings
+from kafka_sink.cli.verification.receipts import Gap, Receipts, Run, gaps
 from kafka_sink.errors import RecordsUnreadable
 from kafka_sink.options.config import sink_config
+from kafka_sink.records import receipt_file
 from kafka_sink.records.fallback.encoder import RecordEncoder
-from kafka_sink.verification import receipt_file
-from kafka_sink.verification.checking import Log, Record, RunChecksum, Verdict, all_absent, check
-from kafka_sink.verification.cluster import Cluster, client_settings
-from kafka_sink.verification.receipt_file import SCHEMA, filesystem_of, inflated_bytes, paths_in, read, relative_path
-from kafka_sink.verification.receipts import Gap, Receipts, Run, gaps
+from kafka_sink.records.receipt_file import SCHEMA, filesystem_of, inflated_bytes, paths_in, read, relative_path
 from record_cases import ROWS, Case, Row, cases, scalar_record
 
 ROW = {

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from kafka_sink.verification.receipts import Run
+from kafka_sink.cli.verification.receipts import Run
 
 
 class Verdict(Enum):

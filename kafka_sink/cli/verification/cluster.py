@@ -27,13 +27,13 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from kafka_sink.cli.verification.checking import Log, Record
 from kafka_sink.errors import BrokersUnreachable, RecordsUnreadable
 from kafka_sink.errors.redaction import Secret
 from kafka_sink.kafka.auth.jaas import KEYTAB, PRINCIPAL
 from kafka_sink.kafka.auth.security import msk_iam_signer
 from kafka_sink.kafka.config import ProducerConfig, SecurityConfig
 from kafka_sink.kafka.net.stores import is_java_store, keystore_pem, truststore_pem
-from kafka_sink.verification.checking import Log, Record
 
 POLL_S = 0.5
 # Up to about this many records, reading them is cheaper than a seek.

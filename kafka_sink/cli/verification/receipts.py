@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_sink.options.config import EXACTLY_ONCE
-from kafka_sink.verification import receipt_file
+from kafka_sink.records import receipt_file
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
