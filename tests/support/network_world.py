@@ -84,12 +84,17 @@ def versions_answer(
 
 
 def metadata_answer(
-    correlation_id: int, cluster_id: bytes | None = b"cluster-1", throttle_time_ms: int = 0, error_code: int = 0
-) -> bytes:
-    """Version 13, without brokers and topics."""
+    correlation_id: int, cluster_id: bytes | None = b"cluster-1", throttle_time_ms: int = 0, error_code: int = 0,
+    brokers: Sequence[Broker] = (),
+) -> bytes:  # fmt: skip
+    """Version 13, without topics."""
     named = b"\0" if cluster_id is None else bytes([len(cluster_id) + 1]) + cluster_id
-    body = struct.pack(">ib", throttle_time_ms, 1) + named + struct.pack(">ibhb", -1, 1, error_code, 0)
-    return framed(correlation_id, b"\0" + body)
+    listed = b"".join(
+        struct.pack(">ib", each.node_id, len(each.host) + 1) + each.host.encode() + struct.pack(">ibb", each.port, 0, 0)
+        for each in brokers
+    )
+    body = struct.pack(">ib", throttle_time_ms, 1 + len(brokers)) + listed + named
+    return framed(correlation_id, b"\0" + body + struct.pack(">ibhb", -1, 1, error_code, 0))
 
 
 def init_answer(correlation_id: int, producer_id: int = 7, throttle_time_ms: int = 0) -> bytes:

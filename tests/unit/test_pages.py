@@ -286,7 +286,7 @@ def test_every_capability_is_shown_but_the_one_that_needs_clusters() -> None:
 def test_every_module_of_which_the_gate_runs_nothing_is_in_the_table() -> None:
     leaves = re.compile(r"^pytestmark = .*pytest\.mark\.(long|chaos)\b", re.MULTILINE)
     modules = [path for path in (ROOT / "tests" / "integration").glob("test_*.py") if leaves.search(path.read_text())]
-    assert len(modules) == 22
+    assert len(modules) == 23
     assert [path.stem for path in modules if f"`{path.stem}`" not in CAPABILITIES] == []
 
 

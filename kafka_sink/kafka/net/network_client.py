@@ -20,9 +20,9 @@ Non-obvious:
 * A throttling broker answers first and then stops reading. The client sends it nothing for the throttle time that the
   broker gave (KIP-219), and extends the timeout of requests that the broker has not read. A new connection to that
   broker is read at once, but takes no request either: the quota belongs to the client, not to the connection.
-* A client belongs to one cluster. Every connection asks for the cluster id before it carries a request, so no request
-  reaches another cluster that has taken over an address. `ClusterIdentity` finds that the cluster was replaced, which
-  is a `failure`.
+* A client belongs to one cluster. Before a connection carries a request, it asks for the cluster id, or the broker
+  itself compares ids (KIP-1242). So no request reaches another cluster that has taken over an address.
+  `ClusterIdentity` finds that the cluster was replaced, which is a `failure`.
 * Errors are retried without limit. An error that no retry fixes (a certificate, a password) is stored in `failure`. The
   owner of the client checks `failure` and closes the client.
 * A session is authenticated again shortly before it expires (KIP-368), even if there is nothing to send. Requests in
@@ -67,7 +67,7 @@ from kafka_sink.kafka.net.transport import (
     Transport,
 )
 from kafka_sink.kafka.protocol.api import MAX_FRAME_BYTES, ClientResponse, Request
-from kafka_sink.kafka.protocol.apis.handshake import ApiVersionsRequest
+from kafka_sink.kafka.protocol.apis.handshake import NAMES_THE_BROKER, ApiVersionsRequest
 from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest, MetadataResponse
 from kafka_sink.kafka.protocol.connection import Answer, Connection, State
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
@@ -171,6 +171,8 @@ class NetworkClient:
         self._settings = settings
         self._resolve = resolve
         self._software = ApiVersionsRequest(settings.client_software_name, settings.client_software_version)
+        # The broker that became ready last compares ids, so the next one probably does.
+        self._brokers_compare_ids = False
         self._nodes = Nodes(settings.bootstrap_servers)
         self._by_key: dict[int, Node] = {}
         # Returned by the next poll.
@@ -391,7 +393,7 @@ class NetworkClient:
         key, self.connects = self.connects, self.connects + 1
         connection = Connection(
             client_id=self._settings.client_id,
-            software=self._software,
+            software=self._software if authentication is not None else self._naming(node),
             max_frame_bytes=self._settings.max_response_bytes,
             authentication=authentication,
             identify=True,
@@ -401,6 +403,13 @@ class NetworkClient:
         node.answered_since = self._failures
         self._by_key[key] = node
         self._transport.connect(key, address)
+
+    def _naming(self, node: Node) -> ApiVersionsRequest:
+        """Return the request by which the node compares its ids with these. A SASL listener compares none, because
+        SaslServerAuthenticator answers it. As in Java, metadata.recovery.strategy=none names no broker."""
+        if not self._brokers_compare_ids or node.node_id < 0 or self._settings.metadata_recovery_strategy == "none":
+            return self._software
+        return replace(self._software, cluster_id=self.cluster_id, node_id=node.node_id)
 
     def _setup_timeout_ms(self, node: Node) -> int:
         """Return the timeout for a connection attempt (KIP-601). It grows with each failed attempt in a row, for
@@ -473,8 +482,10 @@ class NetworkClient:
             node.computing_since_ms = now_ms
             self._compute(node, now_ms)
         if before is not State.OPEN and connection.state is State.OPEN:
-            if before is State.IDENTIFYING and not self._is_of_this_cluster(node, now_ms):
+            if before is not State.AUTHENTICATING and not self._is_meant(node, now_ms):
                 return
+            _, highest = connection.ranges.get(ApiVersionsRequest.api.key, (0, 0))
+            self._brokers_compare_ids = highest >= NAMES_THE_BROKER
             self.handshakes += 1
             if self._is_connected and not self._has_witness(node):
                 self.interruptions += 1
@@ -487,16 +498,22 @@ class NetworkClient:
                 part_ms = int(connection.session_lifetime_ms * self._rng.uniform(*_SESSION_FACTOR))
                 node.session_until_ms = now_ms + max(part_ms, MIN_SESSION_MS)
 
-    def _is_of_this_cluster(self, node: Node, now_ms: int) -> bool:
-        """Return True if the node's cluster is this client's, or is not known to the broker. Otherwise close the
-        connection."""
-        self._throttle(node, _connection(node).throttle_time_ms, now_ms)
-        found = _connection(node).cluster_id
-        if self._identity.is_ours(found):
-            return True
-        changed = ClusterChanged(broker=str(node), expected=str(self.cluster_id), found=str(found))
-        self._disconnect(node, changed.what, now_ms, changed)
-        return False
+    def _is_meant(self, node: Node, now_ms: int) -> bool:
+        """Return True if the node's cluster is this client's, or is not known to the broker, and the broker has not
+        said that it is another one. Otherwise close the connection."""
+        connection = _connection(node)
+        self._throttle(node, connection.throttle_time_ms, now_ms)
+        found = connection.cluster_id
+        if not self._identity.is_ours(found):
+            changed = ClusterChanged(broker=str(node), expected=str(self.cluster_id), found=str(found))
+            self._disconnect(node, changed.what, now_ms, changed)
+            return False
+        if connection.is_misrouted:
+            self._identity.connected(node.server)
+            self._disconnect(node, "another broker of the cluster answers there (KIP-1242)", now_ms)
+            self.update_brokers(connection.brokers)
+            return False
+        return True
 
     def _rebootstrap_if_due(self, now_ms: int) -> None:
         """Forget all brokers if the cluster asks for it, or if brokers that can be reached answer no Metadata request.

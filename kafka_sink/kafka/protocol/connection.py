@@ -7,8 +7,9 @@
 A connection begins with ApiVersions (KIP-35). A broker that does not know the version answers with the versions that it
 knows, or with none, and is asked again in one of those, or in version 0 (KIP-511). If authentication is configured,
 SaslHandshake and SaslAuthenticate follow (KIP-43, KIP-152). If `identify` is set, a Metadata request without topics
-follows, because its response has the cluster id. States that are not needed are skipped. After that the connection
-carries requests.
+follows, because its response has the cluster id. It is left out if the broker has taken a version of ApiVersions that
+names it (KIP-1242). A broker that refuses its name is asked again without a name, and for its cluster id. States that
+are not needed are skipped. After that the connection carries requests.
 
 A broker answers the requests of a connection in order. So a response belongs to the oldest request that waits for one,
 and must have its correlation id.
@@ -39,6 +40,7 @@ from typing import Any
 from kafka_sink.errors import ApisMissing, ProtocolError, TlsExpected
 from kafka_sink.kafka.protocol.api import MAX_FRAME_BYTES, Request, Response
 from kafka_sink.kafka.protocol.apis.handshake import (
+    NAMES_THE_BROKER,
     ApiVersionsRequest,
     ApiVersionsResponse,
     SaslAuthenticateRequest,
@@ -46,7 +48,7 @@ from kafka_sink.kafka.protocol.apis.handshake import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
+from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest, MetadataResponse
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.needs import Guarantee, lacking
@@ -165,6 +167,9 @@ class Connection:
         self.cluster_id: str | None = None
         # The throttle time in the response that gave the cluster id.
         self.throttle_time_ms = 0
+        # The broker is not the one that `software` names. Then `brokers` are those of its cluster.
+        self.is_misrouted = False
+        self.brokers: Sequence[Broker] = ()
         self._identify = identify
         # Counted from the last authentication. 0: without limit.
         self.session_lifetime_ms = 0
@@ -182,7 +187,7 @@ class Connection:
         self._max_frame_bytes = max_frame_bytes
         self._next_correlation_id = 0
         # The version of ApiVersions, which no answer of the broker could choose.
-        self._negotiate_in = software.api.max_version
+        self._negotiate_in = software.versions()[1]
         self._in_flight: deque[_InFlight] = deque()
         self._unsent: deque[_InFlight] = deque()
         self._received = bytearray()
@@ -332,11 +337,22 @@ class Connection:
                 self._challenged(response)
             case MetadataResponse():
                 self.cluster_id, self.throttle_time_ms = response.cluster_id, response.throttle_time_ms
+                self.brokers = response.brokers if self.is_misrouted else ()
                 self._step(Input.IDENTIFIED)
         if self.state is State.OPEN:
             self._was_open = True
 
+    @property
+    def _names_the_broker(self) -> bool:
+        """True while the version of ApiVersions has the name of the broker."""
+        return self._negotiate_in >= NAMES_THE_BROKER
+
     def _negotiated(self, response: ApiVersionsResponse) -> None:
+        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self._names_the_broker:
+            self.is_misrouted = True
+            self._negotiate_in = NAMES_THE_BROKER - 1
+            self._own_request = self._software
+            return
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION and self._negotiate_in > 0:
             # Brokers before Kafka 2.4 name no version (ApiVersionsResponse.defaultApiVersionsResponse).
             _, highest = response.ranges.get(self._software.api.key, (0, 0))
@@ -348,6 +364,8 @@ class Connection:
         self.ranges = MappingProxyType(dict(response.ranges))
         self.finalized_features = MappingProxyType(dict(response.finalized_features))
         self._check_guarantees()
+        if self._names_the_broker:
+            self.cluster_id, self.throttle_time_ms = self._software.cluster_id, response.throttle_time_ms
         if self._authentication is None:
             self._trusted(Input.VERSIONS)
             return
@@ -366,7 +384,7 @@ class Connection:
 
     def _trusted(self, happened: Input) -> None:
         """Open the connection, or ask for the cluster id first, if configured and not done before."""
-        if not self._identify or self._was_open:
+        if not self._identify or self._was_open or self._names_the_broker:
             self._step(happened)
             return
         if self.version_for(_BROKERS) is None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, make_dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -89,7 +90,7 @@ def _decoded(request: Request, version: int, frame: bytes, budget: Budget) -> Re
     api = request.api
     message_type = _response_type(api, version)
     _, position = read_message(message_type.__header_schema__, frame, 0, budget)
-    is_too_new = version == api.max_version and frame[position : position + 2] == _UNSUPPORTED_VERSION
+    is_too_new = version == request.versions()[1] and frame[position : position + 2] == _UNSUPPORTED_VERSION
     if isinstance(request, ApiVersionsRequest) and is_too_new:
         # Such a response has version 0, whatever was requested (KIP-511).
         version = 0
@@ -113,7 +114,22 @@ def _response_type(api: Api, version: int) -> Any:
 
 @functools.cache
 def _kio_module(api: Api, version: int, direction: str) -> Any:
+    if (api.name, version) == ("ApiVersions", 5):
+        # kio 0.6 ends with version 4. The response of version 5 has the same fields.
+        version_4 = _kio_module(api, 4, direction)
+        return version_4 if direction == "response" else _api_versions_5(version_4.ApiVersionsRequest)
     return import_lazily(f"kio.schema.{api.kio_package}.v{version}.{direction}")
+
+
+def _api_versions_5(version_4: type) -> Any:
+    """Return a module with the request of version 5 (KIP-1242; ApiVersionsRequest.json in Kafka 4.4)."""
+    added = (
+        ("cluster_id", str | None, field(metadata={"kafka_type": "string"})),
+        ("node_id", int, field(metadata={"kafka_type": "int32"})),
+    )
+    name = version_4.__name__
+    request = make_dataclass(name, added, bases=(version_4,), frozen=True, slots=True, kw_only=True)
+    return SimpleNamespace(**{name: request})
 
 
 @functools.cache

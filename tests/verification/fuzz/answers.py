@@ -202,6 +202,7 @@ EXCHANGES: tuple[Exchange, ...] = (
                       for api in all_apis()],
          "finalized_features": [{"name": "transaction.version", "max_version_level": 2}]},
         {"error_code": 42, "api_keys": [{}]}),
+    _exchange(ApiVersionsRequest("test", "1", "cluster-1", 7), {"api_keys": [{}]}, {"error_code": 129, "api_keys": []}),
     _exchange(SaslHandshakeRequest("PLAIN"), {"mechanisms": ["PLAIN", "GSSAPI"]}, {"error_code": 33}),
     _exchange(SaslAuthenticateRequest(b"\0a\0b"), {"error_message": None}, {"error_code": 58, "auth_bytes": b""}),
     _exchange(
@@ -287,6 +288,8 @@ def largest_arrays(api: Api, version: int, size: int) -> Iterator[tuple[str, byt
 
 
 def response_type(api: Api, version: int) -> Any:
+    """kio ends with ApiVersions 4. The answer of version 5 has the same fields."""
+    version = min(version, 4) if api.name == "ApiVersions" else version
     module = importlib.import_module(f"kio.schema.{api.kio_package}.v{version}.response")
     return getattr(module, f"{api.name}Response")
 

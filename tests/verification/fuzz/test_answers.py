@@ -150,7 +150,7 @@ def started() -> Connection:
 
 def opened() -> Connection:
     connection = started()
-    (exchange,) = (each for each in EXCHANGES if isinstance(each.request, ApiVersionsRequest))
+    exchange = next(each for each in EXCHANGES if isinstance(each.request, ApiVersionsRequest))
     frame = next(exchange.frames(3))
     connection.receive(len(frame).to_bytes(4, "big") + frame)
     assert connection.next_answer() is None

@@ -6,27 +6,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_sink.kafka.protocol.api import Api, Message, Request, read
+from kafka_sink.kafka.protocol.api import NONE, Api, Message, Request, Versions, read
 
-# The first version that names the client (KIP-511).
-NAMES_THE_CLIENT = 3
+# The first version that names the client (KIP-511), and the first that names the broker it means (KIP-1242, Kafka 4.4).
+NAMES_THE_CLIENT, NAMES_THE_BROKER = 3, 5
 
 
 @dataclass(frozen=True, slots=True)
 class ApiVersionsRequest(Request):
     """Asks for the versions that a broker speaks (KIP-35), and the features of its cluster (KIP-584). Name and version
-    of the client are for the brokers' metrics: letters, digits, '.' and '-'."""
+    of the client are for the brokers' metrics: letters, digits, '.' and '-'.
 
-    api = Api("ApiVersions", 18, 0, 3, client_throttles_from=2)
+    `cluster_id`, `node_id`: the broker that the client means, both or none. In version 5, any other broker refuses the
+    request with REBOOTSTRAP_REQUIRED (KafkaApis.handleApiVersionsRequest)."""
+
+    api = Api("ApiVersions", 18, 0, NAMES_THE_BROKER, client_throttles_from=2)
 
     client_software_name: str
     client_software_version: str
+    cluster_id: str | None = None
+    node_id: int = NONE
+
+    def versions(self) -> Versions:
+        """Without a broker to name, a newer version has nothing more to say, and older brokers would refuse it."""
+        return 0, NAMES_THE_CLIENT if self.cluster_id is None else NAMES_THE_BROKER
 
     def to_kio(self, kio: Any, version: int) -> Any:
         if version < NAMES_THE_CLIENT:
             return kio.ApiVersionsRequest()
+        broker = {"cluster_id": self.cluster_id, "node_id": self.node_id} if version >= NAMES_THE_BROKER else {}
         return kio.ApiVersionsRequest(
-            client_software_name=self.client_software_name, client_software_version=self.client_software_version
+            client_software_name=self.client_software_name,
+            client_software_version=self.client_software_version,
+            **broker,
         )
 
     def response(self, message: Message) -> ApiVersionsResponse:

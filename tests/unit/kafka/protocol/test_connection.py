@@ -39,7 +39,7 @@ VERSIONS = versions_answer(0, RANGES)
 
 
 def idle(**options: Any) -> Connection:
-    return Connection(client_id="me", software=apis.ApiVersionsRequest("test", "1"), **options)
+    return Connection(**{"client_id": "me", "software": apis.ApiVersionsRequest("test", "1"), **options})
 
 
 def started() -> Connection:
@@ -170,6 +170,18 @@ class TestIdentification:
         assert connection.state is State.OPEN
 
         refuses(negotiating(identify=True), VERSIONS, "no version of Metadata")
+
+    def test_is_left_out_where_the_broker_compares_ids(self) -> None:
+        """KIP-1242. Only a version that has them can be refused for them."""
+        named = apis.ApiVersionsRequest("test", "1", "c", 7)
+        connection = negotiating(VERSIONS, identify=True, software=named)
+        assert (connection.state, connection.cluster_id, connection.is_misrouted) == (State.OPEN, "c", False)
+        refused = negotiating(identify=True, software=named)
+        assert hear(refused, versions_answer(0, {}, 129))[4:8] == b"\0\x12\0\4"
+        assert hear(refused, versions_answer(1, RANGES | METADATA))
+        assert hear(refused, metadata_answer(2, b"other")) == b""
+        assert (refused.state, refused.cluster_id, refused.is_misrouted) == (State.OPEN, "other", True)
+        refuses(negotiating(identify=True), versions_answer(0, {}, 129), "REBOOTSTRAP_REQUIRED")
 
 
 class TestAuthentication:

@@ -15,6 +15,7 @@ _CONNECTION = "tests/unit/kafka/protocol/test_connection.py::"
 _ADMIN_CLIENT = "tests/unit/kafka/admin/test_client.py::"
 _BOOTSTRAP_SERVERS = "tests/unit/kafka/net/test_bootstrap_servers.py::"
 _NETWORK_CLIENT = "tests/unit/kafka/net/test_network_client.py::"
+_MISROUTED = "tests/unit/kafka/net/test_misrouted_connections.py::"
 _COORDINATORS = "tests/unit/kafka/producer/test_coordinators.py::"
 _THROTTLING = "tests/unit/kafka/producer/test_throttling.py::"
 _OUTAGE = "tests/unit/kafka/test_outage.py::"
@@ -266,8 +267,28 @@ PRODUCER: tuple[Mutant, ...] = (
            "docs/guarantees.md: a write belongs to one cluster", "$FOUND is None or $FOUND == self.cluster_id", "True",
            f"{_NETWORK_CLIENT}TestCluster::test_that_was_replaced_ends_the_client"),
     Mutant("a connection carries requests before it has named its cluster",
-           "docs/guarantees.md: a write belongs to one cluster", "not self.$IDENTIFY or self.$WAS_OPEN", "True",
+           "docs/guarantees.md: a write belongs to one cluster",
+           "not self.$IDENTIFY or self.$WAS_OPEN or self.$COMPARED", "True",
            f"{_NETWORK_CLIENT}TestReady::test_after_connecting_and_negotiating", within="Connection"),
+    Mutant("a broker that could compare ids is not told them", "KIP-1242",
+           "replace(self.$SOFTWARE, cluster_id=self.cluster_id, node_id=$NODE.node_id)", "self.$SOFTWARE",
+           f"{_MISROUTED}test_a_broker_that_compares_ids_needs_no_request_for_metadata"),
+    Mutant("a broker of the cluster that says it is another one is written to", "KIP-1242: REBOOTSTRAP_REQUIRED",
+           "if $CONNECTION.is_misrouted:\n    $$$THEN", "pass",
+           f"{_MISROUTED}test_another_broker_of_the_cluster_tells_where_the_brokers_are"),
+    Mutant("nobody asks which cluster the broker belongs to that refused the ids", "KIP-1242: REBOOTSTRAP_REQUIRED",
+           "$RESPONSE.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self.$NAMED", "False",
+           f"{_MISROUTED}test_another_cluster_at_all_bootstrap_servers_ends_the_client"),
+    Mutant("an older broker is believed to have compared the ids", "docs/guarantees.md: a write belongs to one cluster",
+           "self.$VERSION >= NAMES_THE_BROKER", "self.$SOFTWARE.cluster_id is not None",
+           f"{_MISROUTED}test_an_older_broker_of_another_cluster_is_found_by_its_answer",
+           given=("self.$CLUSTER_ID, self.$THROTTLE = self.$SOFTWARE.cluster_id, $RESPONSE.throttle_time_ms",)),
+    Mutant("each connection to an older broker begins with a version that it refuses", "KIP-511: no round trip more",
+           'not self.$COMPARE or $NODE.node_id < 0 or self.$SETTINGS.metadata_recovery_strategy == "none"',
+           "$NODE.node_id < 0", f"{_MISROUTED}test_others_are_asked_as_before"),
+    Mutant("a SASL listener is believed to have compared the ids", "docs/guarantees.md: a write belongs to one cluster",
+           "self.$SOFTWARE if $AUTHENTICATION is not None else self.$NAMING($NODE)", "self.$NAMING($NODE)",
+           f"{_MISROUTED}test_a_sasl_listener_compares_no_ids_so_it_is_asked_as_before"),
     Mutant("rows go to a cluster that took the place of the write's (simulated)",
            "docs/guarantees.md: a write belongs to one cluster", "$FOUND is None or $FOUND == self.cluster_id",
            "$FOUND != 0", 300),
