@@ -283,6 +283,8 @@ class Broker:
             request = Request(API_VERSIONS, 0, request.correlation_id, None)
             told = (API_VERSIONS,) if self.replicas.generation.names_its_versions else ()
             code, api_versions = ErrorCode.unsupported_version, {api_key: api_versions[api_key] for api_key in told}
+        elif request.version >= 5 and not self._is_meant(request.message):
+            code, api_versions = ErrorCode.rebootstrap_required, {}
         # A feature of level 0 counts as none (KIP-584).
         level = self.replicas.generation.transaction_version
         feature = {"name": "transaction.version", "max_version_level": level, "min_version_level": level}
@@ -294,6 +296,11 @@ class Broker:
                 for api_key, (lowest, highest) in sorted(api_versions.items())
             ],
         )  # fmt: skip
+
+    def _is_meant(self, message: Any) -> bool:
+        """KIP-1242."""
+        named = message.cluster_id, message.node_id
+        return message.cluster_id is None or named == (self._settings.cluster_id, self.node_id)
 
     def new_producer_id(self) -> int:
         if not self._producer_ids:

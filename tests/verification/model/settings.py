@@ -4,8 +4,9 @@ Times of the model are ranges in virtual ms, both ends included, drawn from the 
 
 Source: server.properties' defaults; KIP-966 (what min.insync.replicas means since Kafka 3.7), KIP-101 (truncation),
 KIP-890 (transaction.version, and that leaders verify transactions since Kafka 3.6), KIP-360 (what a leader that does
-not know a producer takes since Kafka 2.5), KIP-467 and KIP-511 (since 2.4), KIP-516 (topic ids since 2.8). The ranges
-are what real brokers of 2.1.1, 2.8.2, 3.0.2, 3.9.2 and 4.3.1 answer to ApiVersions 0.
+not know a producer takes since Kafka 2.5), KIP-467 and KIP-511 (since 2.4), KIP-516 (topic ids since 2.8), KIP-1242
+(ids in ApiVersions 5, since 4.4). The ranges are what real brokers of 2.1.1, 2.8.2, 3.0.2, 3.9.2, 4.3.1 and 4.4.0
+answer to ApiVersions 0.
 """
 
 from collections.abc import Mapping
@@ -112,10 +113,11 @@ KAFKA_4 = Generation(
     _KAFKA_4_APIS, strict_min_isr=True, verifies_transactions=True, transaction_version=2, new_group_coordinator=True,
     stable_offset_is_of_batch=True,
 )  # fmt: skip
+KAFKA_4_4 = replace(KAFKA_4, api_versions=_KAFKA_4_APIS | {API_VERSIONS: (0, 5)})
 
 RELEASES: Mapping[str, Generation] = {
     "2.1.1": KAFKA_2_1, "2.8.2": KAFKA_2_8, "3.0.2": KAFKA_3_0, "3.3": KAFKA_3_3, "3.9.2": KAFKA_3_9,
-    "4.3.1": KAFKA_4,
+    "4.3.1": KAFKA_4, "4.4.0": KAFKA_4_4,
 }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import kio.serial
 from kio.serial.errors import SerialError
-from kio.static.primitive import i64
+from kio.static.primitive import i32, i64
 
 from model.settings import API_NAMES, API_VERSIONS, DESCRIBE_TRANSACTIONS
 
@@ -54,7 +54,7 @@ def decode_request(frame: bytes, api_versions: Mapping[int, tuple[int, int]]) ->
         if api_key == API_VERSIONS:
             return Request(api_key, version, correlation_id, None)
         raise NotARequest(f"API {api_key} version {version}")
-    message_type = getattr(kio_module(api_key, version, "request"), f"{API_NAMES[api_key]}Request")
+    message_type = request_type(api_key, version)
     try:
         _, header_size = _reader(message_type.__header_schema__)(frame, 0)
         message, size = _reader(message_type)(frame, header_size)
@@ -82,7 +82,7 @@ def build(entity_type: Any, **fields: Any) -> Any:
 
 def request_of(api_key: int, version: int, **fields: Any) -> Any:
     """kio's request of plain values: a dict for an entity. What the version does not have is left out."""
-    return _filled(getattr(kio_module(api_key, version, "request"), f"{API_NAMES[api_key]}Request"), fields)
+    return _filled(request_type(api_key, version), fields)
 
 
 def response_of(api_key: int, version: int, **fields: Any) -> Any:
@@ -129,8 +129,19 @@ def _entity(declared: Any) -> Any:
 
 @functools.cache
 def kio_module(api_key: int, version: int, direction: str) -> Any:
-    """kio's classes of one version of a request or response."""
+    """kio's classes of one version of a request or response. ApiVersions 5 is answered with the fields of version 4."""
+    version = min(version, 4) if api_key == API_VERSIONS else version
     return importlib.import_module(f"kio.schema.{_PACKAGES[api_key]}.v{version}.{direction}")
+
+
+@functools.cache
+def request_type(api_key: int, version: int) -> Any:
+    """Return the class that decodes a request: kio's, but ApiVersions 5, which kio lacks, has two fields more."""
+    if (api_key, version) != (API_VERSIONS, 5):
+        return getattr(kio_module(api_key, version, "request"), f"{API_NAMES[api_key]}Request")
+    cluster_id: Any = ("cluster_id", str | None, field(metadata={"kafka_type": "string"}))
+    node_id = ("node_id", i32, field(metadata={"kafka_type": "int32"}))
+    return _variant_of(request_type(api_key, 4), cluster_id, node_id)
 
 
 @functools.cache
@@ -146,8 +157,8 @@ def response_type(api_key: int, version: int) -> Any:
     return _variant_of(kio_type, ("transaction_states", tuple.__class_getitem__((state, ...))))
 
 
-def _variant_of(kio_type: Any, changed: tuple[Any, ...]) -> Any:
-    return make_dataclass(kio_type.__name__, [changed], bases=(kio_type,), frozen=True, slots=True, kw_only=True)
+def _variant_of(kio_type: Any, *changed: tuple[Any, ...]) -> Any:
+    return make_dataclass(kio_type.__name__, changed, bases=(kio_type,), frozen=True, slots=True, kw_only=True)
 
 
 @functools.cache

@@ -108,8 +108,8 @@ class Plan:
 REPLACEMENT_MS = 1_500
 REPLACED_RATE = 0.15
 
-# The release whose brokers take Produce 13, and how often others are chosen.
-BY_ID = "4.3.1"
+# The releases whose brokers take Produce 13, and how often others are chosen. The newest compares ids (KIP-1242).
+BY_ID, COMPARES_IDS = "4.3.1", "4.4.0"
 RELEASE_WEIGHTS = {"3.3": 30, "2.1.1": 30, "2.8.2": 15, "3.0.2": 10, "3.9.2": 15}
 UPGRADES = {"2.1.1": ("2.8.2", "3.0.2"), "2.8.2": ("3.0.2", "3.9.2"), "3.9.2": (BY_ID,)}
 UPGRADED_RATE = 0.5
@@ -158,7 +158,7 @@ def make_plan(seed: int) -> Plan:
 def _of_releases(plan: Plan, rng: random.Random) -> Plan:
     """Use a separate random generator, so that other seeds keep their plans."""
     if plan.topic_ids:
-        return replace(plan, release=BY_ID)
+        return replace(plan, release=BY_ID if plan.seed % 4 else COMPARES_IDS)
     release = rng.choices(*zip(*RELEASE_WEIGHTS.items(), strict=True))[0]
     plan = replace(plan, release=release)
     # Plans of one kind meet no other.

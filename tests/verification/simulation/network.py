@@ -152,8 +152,9 @@ class Wire:
     last_answer: bytes = b""
     unsent: deque[tuple[deque[memoryview], bytes, bool]] = field(default_factory=deque)
     at_broker: bytearray = field(default_factory=bytearray)
-    # Another cluster, whose broker had the address when the connection was accepted.
+    # Another cluster, whose broker had the address when the connection was accepted; and the cluster it was made to.
     stranger: Cluster | None = None
+    cluster_id: str = ""
 
     def __str__(self) -> str:
         return f"{self.transport.name}#{self.key}"
@@ -333,6 +334,7 @@ class Network:
                 self.scheduler.after(self.delay_ms(wire.transport.name), self._refuse, wire)
             return
         wire.broker_open = True
+        wire.cluster_id = self._behind(wire).settings.cluster_id
         self.scheduler.after(self.delay_ms(wire.transport.name), self._connected, wire)
 
     def _refuse(self, wire: Wire) -> None:
@@ -520,6 +522,9 @@ class SimulatedTransport:
         if wire is not None and wire.client_open:
             views = (memoryview(buffer).cast("B") for buffer in buffers)
             self._network.send(wire, deque(view for view in views if view.nbytes), tell_at_once)
+
+    def cluster_id(self, key: int) -> str:
+        return self._wires[key].cluster_id
 
     def poll(self, timeout_ms: int) -> list[Event]:
         self.asked_wait_ms = timeout_ms

@@ -121,18 +121,19 @@ class WatchedNetworkClient(NetworkClient):
     """Looks at each request as it is handed over. `sent_batches` by producer id, epoch, topic, partition, base
     sequence and count."""
 
-    def __init__(self, *args: Any, config: ProducerConfig, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, transport: SimulatedTransport, *, config: ProducerConfig, **kwargs: Any) -> None:
+        super().__init__(transport, **kwargs)
         self._config = config
+        self._wires = transport
         self.sent_batches: dict[tuple[Any, ...], SentBatch] = {}
         self.resent = 0
 
     def send(self, node_id: int, request: Request, now_ms: int, *args: Any, **kwargs: Any) -> None:
         if self.delay_ms(node_id, now_ms):
             raise Violation(f"a request to broker {node_id}, which throttles for {self.delay_ms(node_id, now_ms)} ms")
-        connection = self._nodes[node_id].connection
-        if connection is not None and connection.cluster_id != self.cluster_id:
-            raise Violation(f"a request to broker {node_id}, which belongs to another cluster: {connection.cluster_id}")
+        node = self._nodes[node_id]
+        if node.connection is not None and (found := self._wires.cluster_id(node.key)) != self.cluster_id:
+            raise Violation(f"a request to broker {node_id}, which belongs to another cluster: {found}")
         if isinstance(request, ProduceRequest):
             self._check_size(request)
             for data in request.partitions:

@@ -125,16 +125,11 @@ _LOST_AND_HANGING = (
     "look for the hidden rows (docs/design/exactly-once.md)"
 )
 
-_ALWAYS_IDENTIFIED = (
-    "every connection of a NetworkClient asks for the cluster's id; the connections of `pykafka check` do not "
-    "(tests/unit/kafka/protocol/test_connection.py)"
-)
-
 UNREACHED: dict[str, str] = {
     "connection IDLE x RECEIVE": _CONNECTED_FIRST, "connection IDLE x ERROR": _CONNECTED_FIRST,
     "connection NEGOTIATING x SECURED": _NO_SASL, "connection AUTHENTICATING x SENT": _NO_SASL,
     "connection AUTHENTICATING x RECEIVE": _NO_SASL, "connection AUTHENTICATING x AUTHENTICATED": _NO_SASL,
-    "connection AUTHENTICATING x IDENTIFY": _NO_SASL, "connection NEGOTIATING x VERSIONS": _ALWAYS_IDENTIFIED,
+    "connection AUTHENTICATING x IDENTIFY": _NO_SASL,
     "connection AUTHENTICATING x ERROR": _NO_SASL, "connection AUTHENTICATING x CLOSE": _NO_SASL,
     "connection OPEN x REAUTHENTICATE": _NO_SASL, "transaction IDLE x begin": _NO_TRANSACTION,
     "transaction OPEN x end": _NO_TRANSACTION,
