@@ -120,8 +120,8 @@ class PartitionLog:
         self.end_offset = batch.next_offset
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
-        """`epoch` starts at `start_offset`; whatever claimed to be newer, or to start later, is forgotten. A leader that is
-        restarted and goes on in its epoch keeps where that started (LeaderEpochFileCache.isUpdateNeeded)."""
+        """`epoch` starts at `start_offset`; whatever claimed to be newer, or to start later, is forgotten. A leader
+        that goes on in its epoch after a restart keeps where that started (LeaderEpochFileCache.isUpdateNeeded)."""
         if epoch == self.last_epoch and start_offset > self.epoch_starts[-1].offset:
             return
         before = [known for known in self.epoch_starts if known.epoch < epoch and known.offset < start_offset]
