@@ -308,7 +308,8 @@ class RecordUndecodable(ReadError):
         where = known or "its place is unknown: the DataFrame has no columns topic, partition and offset"
         return self._told(
             f"a record ({where}) cannot be decoded: {self.reason}.",
-            "With bad_rows='null' such a record becomes null, with the reason beside it.",
+            "With bad_rows='null' such a record becomes null, with the reason beside it. With 'deadLetter' the sink "
+            "writes it to deadLetterTopic.",
         )
 
 

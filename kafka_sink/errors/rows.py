@@ -11,7 +11,8 @@ from kafka_sink.errors.base import DataState, Explanation, KafkaSinkError, Parts
 from kafka_sink.errors.quoting import LONGEST
 
 __all__ = [
-    "BadRow", "ColumnNotInSchema", "ColumnTypeMismatch", "DeadLetterTopicNamed", "DuplicateColumn", "HeaderKeyNotUtf8",
+    "BadRow", "ColumnNotInSchema", "ColumnTypeMismatch", "DeadLetterTopicNamed", "DeadLettersRefused",
+    "DuplicateColumn", "HeaderKeyNotUtf8",
     "HeaderKeyNull", "MissingColumn", "NameNotAllowed", "PartitionOutOfRange", "RecordTooLarge", "SchemaError",
     "TimestampOutOfRange", "TooManyBadRows", "TopicNameInvalid", "TopicNull", "TypeNotMapped", "UnexpectedColumn",
     "ValueNotInSchema",
@@ -249,6 +250,19 @@ class UnexpectedColumn(SchemaError):
 class DuplicateColumn(SchemaError):
     _happened = "the DataFrame has more than one column {column!r}, and a Kafka record has room for one."
     _advice = "Drop or rename the others."
+
+
+class DeadLettersRefused(SchemaError):
+    """The rows bring records that could not be decoded."""
+
+    _happened = (
+        "the DataFrame has the column {column!r}, with records that kafka_sink.registry.deserialized could not decode. "
+        "badRows=fail has no place for them."
+    )
+    _advice = (
+        "Set badRows=deadLetter and deadLetterTopic, or badRows=drop, as options of the write. With bad_rows='fail' "
+        "the read fails at such a record."
+    )
 
 
 class ColumnTypeMismatch(SchemaError):

@@ -11,6 +11,7 @@
                a name or a Column
 
 JSON is Spark's `to_json` of all columns, also of the key and of headers, so that the value is complete without its key.
+A `dead_letter` of `kafka_sink.registry.deserialized` goes to the sink as it is.
 As usual with `to_json`, null fields are omitted. No row becomes a tombstone. Times have microseconds, which `to_json`
 truncates by default.
 
@@ -34,7 +35,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as spark_types
 
 from kafka_sink.errors import ColumnTypeMismatch, DuplicateColumn, InvalidArgument, MissingColumn, UnexpectedColumn
-from kafka_sink.records.columns import COLUMNS
+from kafka_sink.records.columns import COLUMNS, DEAD_LETTER, is_dead_letter
+from kafka_sink.spark.writes import arrow_type
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -133,7 +135,14 @@ def _raw(frame: DataFrame, arguments: ColumnArguments) -> dict[str, Column]:
         raw["headers"] = _column(frame, arguments.headers, "headers")
     if arguments.value is None:
         return _of_a_record(frame, arguments) | raw
-    return raw | {"value": _value(frame, arguments.value, arguments)}
+    letters = {DEAD_LETTER: F.col(DEAD_LETTER)} if _has_letters(frame) else {}
+    return raw | letters | {"value": _value(frame, arguments.value, arguments)}
+
+
+def _has_letters(frame: DataFrame) -> bool:
+    """Return True if the rows bring records that could not be decoded, which are no part of a value."""
+    is_there = frame.columns.count(DEAD_LETTER) == 1
+    return is_there and is_dead_letter(arrow_type(frame.schema[DEAD_LETTER].dataType))
 
 
 def _of_a_record(frame: DataFrame, arguments: ColumnArguments) -> dict[str, Column]:
@@ -174,7 +183,8 @@ def _value(frame: DataFrame, value: ColumnOrName, arguments: ColumnArguments) ->
         if form is None:
             return _column(frame, value, "value")
         if form == "json":
-            return F.to_json(F.struct("*"), TO_JSON)
+            whole = [quoted(name) for name in frame.columns if name != DEAD_LETTER] if _has_letters(frame) else ["*"]
+            return F.to_json(F.struct(*whole), TO_JSON)
         raise InvalidArgument(
             argument="registry",
             reason=f'value="{form}" is framed for a Schema Registry: give its address, registry={{"url": ...}}.',

@@ -44,6 +44,7 @@ from kafka_sink.records.bad_rows import (
     columns_for_fingerprint,
     judge_values,
     key_bytes,
+    letters_of,
     named_topics,
     plain,
     topic_of,
@@ -133,6 +134,11 @@ class Write:
 
     def _append_slice(self, arrow_batch: pa.RecordBatch) -> None:
         started_ms = self._producer.waiting_clock_ms()
+        if letters_of(arrow_batch) is not None:
+            # Without a policy `check_schema` has refused the column.
+            assert self._bad_rows is not None
+            self._append_sorted(arrow_batch, self._bad_rows, started_ms)
+            return
         try:
             columns = RecordColumns.from_arrow(arrow_batch, now_ms=wall_clock_ms())
             topics = self._topics_of(columns)

@@ -93,6 +93,7 @@ A row is bad if the cause is in the row itself:
 - its time is before 1970, or further from now than its topic allows
 - a header has no key, or a key that is not UTF-8
 - it has no key, and its topic is compacted
+- it was made of a record that `kafka_sink.registry.deserialized` could not decode, with `bad_rows="deadLetter"`
 
 The sink finds bad rows before it sends them, as far as it knows the settings of the topic. A task asks for these
 settings once for each topic, which needs the ACL TOPIC DESCRIBE_CONFIGS. Rows that a leader refuses by their index are

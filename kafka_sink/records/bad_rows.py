@@ -11,6 +11,9 @@ range today may exist in a replay.
 
 From here on, and in dead letters, a header without a key has the key `pykafka.null.key`: Kafka has no other way to keep
 its place and its value. A key that is not UTF-8 becomes `pykafka.bytes.key.` and its bytes in hexadecimal digits.
+
+A row with a `dead_letter` stands for a record that could not be decoded. `originals` gives it that record's key, value
+and headers.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ import pyarrow.compute as pc
 
 from kafka_sink.errors import BadRow
 from kafka_sink.errors.quoting import is_topic_name
-from kafka_sink.records.columns import RecordColumns, are_outside, as_binary, as_string, decoded
+from kafka_sink.records.columns import DEAD_LETTER, RecordColumns, are_outside, as_binary, as_string, decoded
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
@@ -39,7 +42,8 @@ TIMESTAMP = "pykafka.timestamp"
 
 class Reason(IntEnum):
     """Why a row is bad. The names are those of the errors, except for reasons that depend only on the topic's settings.
-    A row has the first reason that applies. RefusedByLeader is found after sending."""
+    A row has the first reason that applies, and RecordUndecodable before all others. RefusedByLeader is found after
+    sending."""
 
     TimestampOutOfRange = 1
     HeaderKeyNull = 2
@@ -51,6 +55,7 @@ class Reason(IntEnum):
     TimestampNotAllowed = 8
     RecordTooLarge = 9
     RefusedByLeader = 10
+    RecordUndecodable = 11
 
 
 # --- rows that can be selected ----------------------------------------------------------------------------------------
@@ -68,9 +73,19 @@ def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _plain_column(name: str, column: pa.Array) -> pa.Array:
     if name in ("value", "key"):
         return as_binary(column)
-    if name == "topic":
+    if name in ("topic", "reason"):
         return as_string(decoded(column))
+    if name == DEAD_LETTER:
+        return _plain_letters(column)
     return _plain_headers(column) if name == "headers" else decoded(column)
+
+
+def _plain_letters(column: pa.Array) -> pa.Array:
+    if pa.types.is_null(column.type):
+        return column
+    names = [field.name for field in column.type]
+    parts = [_plain_column(name, part) for name, part in zip(names, column.flatten(), strict=True)]
+    return pa.StructArray.from_arrays(parts, names=names, mask=column.is_null())
 
 
 def _plain_headers(column: pa.Array) -> pa.Array:
@@ -108,7 +123,29 @@ def judge_values(rows: pa.RecordBatch, *, topic_option: bool) -> Reasons:
         reasons[_rows_of(headers, keys.is_null())] = Reason.HeaderKeyNull
     if timestamp is not None:
         reasons[are_outside(timestamp)] = Reason.TimestampOutOfRange
+    if (letters := letters_of(rows)) is not None:
+        reasons[letters.is_valid().to_numpy(zero_copy_only=False)] = Reason.RecordUndecodable
     return reasons
+
+
+def letters_of(rows: pa.RecordBatch) -> pa.Array | None:
+    """Return the column of dead letters, or None if no row has one."""
+    letters = _column(rows, DEAD_LETTER)
+    return None if letters is None or letters.null_count == len(letters) else letters
+
+
+def originals(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return `rows` (`plain`) with the key, value and headers of the records that their dead letters have."""
+    if (letters := letters_of(rows)) is None:
+        return rows
+    without = pa.nulls(rows.num_rows, pa.large_binary())
+    no_headers = _header_lists(np.zeros(rows.num_rows + 1, np.int64), pa.nulls(0), pa.nulls(0))
+    columns = {name: rows.column(name) for name in rows.schema.names}
+    for name, absent in (("key", without), ("value", without), ("headers", no_headers)):
+        own = _column(rows, name)
+        own = absent if own is None else own.cast(absent.type)
+        columns[name] = pc.if_else(letters.is_valid(), letters.field(name).cast(absent.type), own)
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def named_topics(batch: pa.RecordBatch) -> set[str]:
@@ -183,6 +220,8 @@ def _rows_of_entries(headers: pa.Array) -> Int64s:
 
 def columns_for_fingerprint(batch: pa.RecordBatch, *, now_ms: int) -> RecordColumns:
     """Return the columns of all rows of a batch, with stand-ins for bad rows."""
+    if letters_of(batch) is not None:
+        batch = originals(plain(batch))
     try:
         return RecordColumns.from_arrow(batch, now_ms=now_ms)
     except BadRow:

@@ -6,6 +6,9 @@
     partition  int; null: the partitioner decides
     headers    array<struct<key: string, value: binary>>; order and null values kept; keys are UTF-8
     timestamp  timestamp, with or without a zone, from 1970 on; null: now
+    dead_letter
+               the record that the row was made of, and why it could not be decoded (`registry.deserialized`). Where it
+               is not null the row is a bad row, and its other columns do not count
 
 Scope: `check_schema` checks types, once per write, before any row moves. `RecordColumns.from_arrow` checks values, once
 per Arrow batch. After that no code looks at Arrow types. Values, keys and headers stay Arrow arrays over the batch's
@@ -39,6 +42,7 @@ import pyarrow as pa
 
 from kafka_sink.errors import (
     ColumnTypeMismatch,
+    DeadLettersRefused,
     DuplicateColumn,
     HeaderKeyNotUtf8,
     HeaderKeyNull,
@@ -50,6 +54,7 @@ from kafka_sink.errors import (
 Int64s = npt.NDArray[np.int64]
 
 LAST_ASCII = 0x7F
+DEAD_LETTER = "dead_letter"
 
 
 # --- types --------------------------------------------------------------------------------------------------
@@ -99,6 +104,18 @@ def _is_headers(arrow_type: pa.DataType) -> bool:
     return _is_string(key_type) and (_is_binary(value_type) or bool(pa.types.is_null(value_type)))
 
 
+_DEAD_LETTER: Mapping[str, Callable[[pa.DataType], bool]] = {
+    "reason": _is_string, "key": _is_binary, "value": _is_binary, "headers": _is_headers,
+    "topic": _is_string, "partition": _is_int32, "offset": lambda arrow_type: bool(pa.types.is_int64(arrow_type)),
+}  # fmt: skip
+
+
+def is_dead_letter(arrow_type: pa.DataType) -> bool:
+    if not pa.types.is_struct(arrow_type) or [field.name for field in arrow_type] != list(_DEAD_LETTER):
+        return False
+    return all(_DEAD_LETTER[field.name](field.type) for field in arrow_type)
+
+
 @dataclass(frozen=True, slots=True)
 class _ColumnRule:
     accepts: Callable[[pa.DataType], bool]
@@ -120,15 +137,21 @@ COLUMNS: Mapping[str, _ColumnRule] = MappingProxyType(
             "map<string, binary> with map_entries(col(...)).",
         ),
         "timestamp": _ColumnRule(_is_timestamp, "timestamp", "Cast it: cast('timestamp')."),
+        DEAD_LETTER: _ColumnRule(
+            is_dead_letter,
+            "the dead letter of kafka_sink.registry.deserialized with bad_rows='deadLetter'",
+            "Rename a column of your own.",
+        ),
     }
 )
 
 
-def check_schema(schema: pa.Schema, *, topic_option: bool) -> None:
+def check_schema(schema: pa.Schema, *, topic_option: bool, takes_dead_letters: bool = True) -> None:
     """Raise the first error in the columns of a write; return if every column can be part of a record.
 
-    `topic_option`: the `topic` option is set, so no `topic` column is needed. A column of Arrow's null type (every row
-    null) is always accepted. Raises MissingColumn, UnexpectedColumn, DuplicateColumn, ColumnTypeMismatch.
+    `topic_option`: the `topic` option is set, so no `topic` column is needed. `takes_dead_letters`: the write has a
+    place for bad rows. A column of Arrow's null type (every row null) is always accepted. Raises MissingColumn,
+    UnexpectedColumn, DuplicateColumn, ColumnTypeMismatch, DeadLettersRefused.
     """
     names = schema.names
     for name in names:
@@ -150,6 +173,8 @@ def check_schema(schema: pa.Schema, *, topic_option: bool) -> None:
         rule = COLUMNS[field.name]
         if not pa.types.is_null(field.type) and not rule.accepts(field.type):
             raise ColumnTypeMismatch(column=field.name, found=str(field.type), expected=rule.expected, hint=rule.fix)
+    if DEAD_LETTER in names and not takes_dead_letters:
+        raise DeadLettersRefused(column=DEAD_LETTER)
 
 
 # --- values -------------------------------------------------------------------------------------------------
@@ -347,8 +372,15 @@ def _plain_bytes(array: pa.Array) -> int:
 
 
 def content_bytes(batch: pa.RecordBatch) -> int:
-    """Return the bytes of the keys, values and headers of a batch whose schema `check_schema` has accepted."""
-    columns = zip(batch.schema.names, batch.columns, strict=True)
+    """Return the bytes of the keys, values and headers of a batch whose schema `check_schema` has accepted, and of its
+    dead letters."""
+    columns = list(zip(batch.schema.names, batch.columns, strict=True))
+    columns += [
+        (field.name, part)
+        for name, array in columns
+        if name == DEAD_LETTER and array.null_count < len(array)
+        for field, part in zip(array.type, array.flatten(), strict=True)
+    ]
     return sum(_content_bytes(array) for name, array in columns if name in ("key", "value", "headers"))
 
 

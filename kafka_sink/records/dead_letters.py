@@ -1,7 +1,8 @@
 """Turns bad rows into rows of the dead-letter topic: their content, and headers that say where they come from.
 
-    key, value, headers       unchanged; a header without a key has the key pykafka.null.key, one whose key is not
-                              UTF-8 pykafka.bytes.key. and the key's bytes in hexadecimal digits
+    key, value, headers       unchanged, or those of a record that could not be decoded; a header without a key has the
+                              key pykafka.null.key, one whose key is not UTF-8 pykafka.bytes.key. and the key's bytes in
+                              hexadecimal digits
     pykafka.reason            the error's name: RecordTooLarge, PartitionOutOfRange, TopicNull, ...
     pykafka.query             the query's id; with exactly-once also a batch write's
     pykafka.batch             the micro-batch's id
@@ -16,6 +17,9 @@
     pykafka.left.out          what is missing here, because the dead letter itself would be too large: "value" or
                               "value, key, headers"
     pykafka.value.size        with pykafka.left.out: bytes of the value; absent if the value was null
+    pykafka.detail            for a record that could not be decoded: why, without its content
+    pykafka.source.topic, pykafka.source.partition, pykafka.source.offset
+                              its place
 
 All headers are text. A header that does not apply is absent. The record's time is the time of the write: a topic keeps
 rows for a period after their time, and a dead letter should be kept from now on.
@@ -38,7 +42,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_sink.errors.quoting import shown
-from kafka_sink.records.bad_rows import GOOD, TIMESTAMP, Reason, Reasons, time_texts, with_headers
+from kafka_sink.records.bad_rows import (
+    GOOD,
+    TIMESTAMP,
+    Reason,
+    Reasons,
+    letters_of,
+    originals,
+    time_texts,
+    with_headers,
+)
 from kafka_sink.records.record_size import NULL_LENGTH
 from kafka_sink.records.record_walk import read_length, read_varint
 from kafka_sink.records.row_identity import BATCH, QUERY, ROW, SLOT, TOPIC
@@ -83,7 +96,7 @@ class BadRows:
 
 def dead_letters(bad: BadRows, origin: Origin, left_out: npt.NDArray[np.uint8]) -> pa.RecordBatch:
     """Return a batch of key, value, headers, with one dead letter per row. `left_out`: a LeftOut for each row."""
-    rows, count = bad.rows, bad.rows.num_rows
+    rows, count = originals(bad.rows), bad.rows.num_rows
     has_value, has_all = pa.array(left_out == LeftOut.NOTHING), left_out < LeftOut.ALL
     value = rows.column("value")
     key = rows.column("key") if "key" in rows.schema.names else pa.nulls(count, pa.binary())
@@ -101,6 +114,10 @@ def dead_letters(bad: BadRows, origin: Origin, left_out: npt.NDArray[np.uint8]) 
         ("pykafka.left.out", pa.array(_LEFT_OUT_TEXTS).take(pa.array(left_out))),
         ("pykafka.value.size", _text(value_size)),
     ]
+    if (letters := letters_of(rows)) is not None:
+        parts = dict(zip((field.name for field in letters.type), letters.flatten(), strict=True))
+        own += [("pykafka.detail", _text(parts["reason"]))]
+        own += [(f"pykafka.source.{name}", _text(parts[name])) for name in ("topic", "partition", "offset")]
     return pa.RecordBatch.from_pydict(
         {
             "key": pc.if_else(pa.array(has_all), key, None),
@@ -114,8 +131,8 @@ def _same(value: object, count: int) -> pa.Array:
     return pa.nulls(count, pa.string()) if value is None else pa.repeat(str(value), count)
 
 
-def _text(numbers: pa.Array) -> pa.Array:
-    return numbers.cast(pa.string())
+def _text(values: pa.Array) -> pa.Array:
+    return values.cast(pa.string())
 
 
 def _column(rows: pa.RecordBatch, name: str) -> pa.Array:

@@ -13,10 +13,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql import types as spark_types
 
 from kafka_sink.errors import DuplicateColumn, MissingColumn, SchemaUnreadable
 from kafka_sink.kafka.clock import within
+from kafka_sink.records.columns import DEAD_LETTER
 from kafka_sink.registry import avro, json_schema, protobuf
 from kafka_sink.registry.forms import extra, prefix
 from kafka_sink.registry.references import in_context_of, referred
@@ -35,6 +36,18 @@ READ_TIMEOUT_S = 60.0
 # Modes of rules that run when a record is written, and when it is read.
 WRITES, READS = ("WRITE", "WRITEREAD"), ("READ", "WRITEREAD", "UPGRADE", "DOWNGRADE", "UPDOWN")
 
+# Of a record that could not be decoded, which the sink writes to its deadLetterTopic (`records/columns.py`).
+HEADERS = spark_types.ArrayType(
+    spark_types.StructType().add("key", spark_types.StringType()).add("value", spark_types.BinaryType())
+)
+RECORD: dict[str, spark_types.DataType] = {
+    "key": spark_types.BinaryType(), "value": spark_types.BinaryType(), "headers": HEADERS,
+    "topic": spark_types.StringType(), "partition": spark_types.IntegerType(), "offset": spark_types.LongType(),
+}  # fmt: skip
+LETTER = spark_types.StructType(
+    [spark_types.StructField(name, kind) for name, kind in {"reason": spark_types.StringType(), **RECORD}.items()]
+)
+
 FORMS: dict[str, ModuleType] = {"avro": avro, "json": json_schema, "protobuf": protobuf}
 
 
@@ -50,7 +63,8 @@ def serialized(
     is_key: bool = False,
 ) -> Column:
     """Return a binary column: a record for each row of `frame`, with `columns` as fields, framed as by the official
-    serializers. It is null if all columns are null; a null value is a tombstone.
+    serializers. It is null if all columns are null; a null value is a tombstone. It is also null for a row with a
+    `dead_letter` of `deserialized`. That column is no field.
 
     - `form`: avro, json or protobuf
     - `registry`: the conf of confluent-kafka's SchemaRegistryClient (url, basic.auth.user.info, ...), or a client. With
@@ -79,6 +93,9 @@ def serialized(
     asked = Registry.of(registry)
     if schema is not None and asked.uses_latest:
         raise ValueError("schema and use.latest.version=true are two schemas: leave out one of them")
+    has_letters = has(frame, DEAD_LETTER, LETTER)
+    if has_letters and not isinstance(columns, str):
+        columns = [name for name in columns if name != DEAD_LETTER]
     fields = fields_of(frame, columns)
     names = functools.partial(subject_name, subject, topic, is_key=is_key)
     text = schema if isinstance(schema, str) else getattr(schema, "schema_str", None)
@@ -89,12 +106,14 @@ def serialized(
     found = [F.col(f"`{name.replace('`', '``')}`").alias(name) for name in columns]
     # One expression of all columns: with `|` a thousand would be a thousand deep, and the JVM's stack is not.
     is_row = F.coalesce(*(F.when(column.isNotNull(), True) for column in found))
+    if has_letters:
+        is_row &= F.col(DEAD_LETTER).isNull()
     column: Column = encoding.column(F.when(is_row, F.struct(*found)), prefix(schema_id, encoding.message_indexes))
     return column
 
 
 def pinned_schema(
-    form: Any, fields: StructType, name: str, registry: Registry, subject_of: Any, schema: Any
+    form: Any, fields: spark_types.StructType, name: str, registry: Registry, subject_of: Any, schema: Any
 ) -> tuple[Any, int]:
     """Return the encoding and the id of its schema. The schema is checked before it is registered."""
     if registry.uses_latest:
@@ -126,7 +145,7 @@ def pinned_schema(
     return encoding, registry.schema_id(subject, whole)
 
 
-def _fitted(form: Any, registry: Registry, schema: Schema, subject: str, fields: StructType) -> Any:
+def _fitted(form: Any, registry: Registry, schema: Schema, subject: str, fields: spark_types.StructType) -> Any:
     """Return the encoding by a schema of `subject` that may refer to others."""
     if (schema.schema_type or "AVRO") != form.SCHEMA_TYPE or not isinstance(schema.schema_str, str):
         reason = f"it is a schema of type {schema.schema_type}, or has no text"
@@ -179,7 +198,13 @@ def in_time(form: Any, read: Callable[[], T]) -> T:
         raise SchemaUnreadable(form=form.FORM, reason=f"it was not read within {READ_TIMEOUT_S:g} s") from None
 
 
-def fields_of(frame: DataFrame, columns: Sequence[str]) -> StructType:
+def has(frame: DataFrame, name: str, data_type: spark_types.DataType) -> bool:
+    """Return True if `frame` has one column of that name, and it is of that type."""
+    names = frame.schema.names
+    return names.count(name) == 1 and frame.schema[name].dataType.simpleString() == data_type.simpleString()
+
+
+def fields_of(frame: DataFrame, columns: Sequence[str]) -> spark_types.StructType:
     if isinstance(columns, str) or not columns:
         raise ValueError("columns are the names of one or more columns")
     schema = frame.schema
@@ -188,4 +213,4 @@ def fields_of(frame: DataFrame, columns: Sequence[str]) -> StructType:
             raise MissingColumn(column=name, found=schema.names, hint="It was to be encoded for the schema registry.")
         if schema.names.count(name) > 1 or list(columns).count(name) > 1:
             raise DuplicateColumn(column=name)
-    return StructType([schema[name] for name in columns])
+    return spark_types.StructType([schema[name] for name in columns])

@@ -18,8 +18,9 @@ from pyspark.sql import types as T
 
 from kafka_sink.errors import ColumnTypeMismatch, DuplicateColumn, MissingColumn, SchemaNotRegistered, SchemaUnreadable
 from kafka_sink.errors.failures import of_read, told_to_spark
+from kafka_sink.records.columns import DEAD_LETTER
 from kafka_sink.registry import avro_reading, json_reading, protobuf_reading
-from kafka_sink.registry.column import READS, check_depth, check_rules, in_time, named
+from kafka_sink.registry.column import HEADERS, READS, RECORD, check_depth, check_rules, has, in_time, named
 from kafka_sink.registry.decoding import Batch, Reader, Reading, decoded
 from kafka_sink.registry.forms import extra
 from kafka_sink.registry.references import Written
@@ -34,9 +35,9 @@ READERS: dict[str, Any] = {
     "json": json_reading.Reader,
     "protobuf": protobuf_reading.Reader,
 }
-PLACES = {"topic": T.StringType(), "partition": T.IntegerType(), "offset": T.LongType()}
-HEADERS = T.ArrayType(T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]))
-BAD_ROWS = ("fail", "null")
+PLACES = ("topic", "partition", "offset")
+FAIL, NULL, DEAD = "fail", "null", "deadLetter"
+BAD_ROWS = (FAIL, NULL, DEAD)
 
 
 @of_read()
@@ -70,7 +71,9 @@ def deserialized(
     - `message`: for Protobuf the full name of the message, e.g. shop.Order. By default it is the first of the file
     - `bad_rows`: what becomes of a record that cannot be decoded. `fail` fails its task with RecordUndecodable, which
       has the topic, partition and offset if `frame` has these columns. With `null` the result is a struct: `value` is
-      null and `reason` says why
+      null and `reason` says why. With `deadLetter` the result is a struct of `value` and `dead_letter`, the original
+      record. Select `dead_letter` as a column of the rows for the sink, which writes it to deadLetterTopic. `frame` has
+      all columns of a read with includeHeaders=true
 
     Asks the registry in this call, unless `schema` is given. Raises RegistryError, SchemaError, InvalidOption, or
     ValueError. On executors a registry that cannot be asked for a new id fails the task with a RegistryError.
@@ -99,6 +102,8 @@ def deserialized(
     if message is not None and form != "protobuf":
         raise ValueError("message is for form='protobuf'")
     _check_column(frame, column)
+    if bad_rows == DEAD:
+        _check_record(frame)
     conf = conf_of(registry)
     subject = subject or subject_name("topic", str(topic), "", is_key)
     kind = READERS[form]
@@ -109,7 +114,22 @@ def deserialized(
         of_schema = functools.partial(kind, given, **more)
         reader: Reader = in_time(kind, of_schema)
     key = hashlib.sha256(repr((form, given, more, subject, sorted(conf.items(), key=str))).encode()).hexdigest()
-    return _column(frame, column, Reading(key, of_schema, conf, subject, bad_rows == "null"), reader, is_key)
+    result = _column(frame, column, Reading(key, of_schema, conf, subject, bad_rows != FAIL), reader, is_key)
+    return _with_dead_letter(result) if bad_rows == DEAD else result
+
+
+def _check_record(frame: DataFrame) -> None:
+    """Raise MissingColumn if a dead letter could not have all of a record."""
+    for name, data_type in RECORD.items():
+        if not has(frame, name, data_type):
+            hint = f"With bad_rows='{DEAD}' decode a read with includeHeaders=true, before a select."
+            raise MissingColumn(column=name, found=frame.schema.names, hint=hint)
+
+
+def _with_dead_letter(result: Column) -> Column:
+    reason = result["reason"]
+    letter = F.struct(reason.alias("reason"), *map(F.col, RECORD))
+    return F.struct(result["value"].alias("value"), F.when(reason.isNotNull(), letter).alias(DEAD_LETTER))
 
 
 def _check_column(frame: DataFrame, column: str) -> None:
@@ -164,22 +184,14 @@ def _column(frame: DataFrame, column: str, reading: Reading, reader: Reader, is_
             return decoded(reading, Batch(data, header, (topic, partition, offset)))
 
     in_batches: Any = F.arrow_udf(deserialized, result)  # type: ignore[attr-defined]
-    places = [
-        F.col(name) if _has(frame, name, data_type) else F.lit(None).cast(data_type)
-        for name, data_type in PLACES.items()
-    ]
+    places = [F.col(name) if has(frame, name, RECORD[name]) else F.lit(None).cast(RECORD[name]) for name in PLACES]
     found: Column = in_batches(F.col(f"`{column.replace('`', '``')}`"), _header(frame, is_key), *places)
     return found
 
 
-def _has(frame: DataFrame, name: str, data_type: T.DataType) -> bool:
-    names = frame.schema.names
-    return names.count(name) == 1 and frame.schema[name].dataType.simpleString() == data_type.simpleString()
-
-
 def _header(frame: DataFrame, is_key: bool) -> Column:
     """Return the value of the header with the schema's id: the last one of its name, as Kafka's lastHeader."""
-    if not _has(frame, "headers", HEADERS):
+    if not has(frame, "headers", HEADERS):
         return F.lit(None).cast("binary")
     name = "__key_schema_id" if is_key else "__value_schema_id"
     named = F.filter(F.col("headers"), lambda header: header["key"] == name)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from kafka_sink.errors import InterceptorFailed, SchemaError
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.statistics import ReadStatistics, WriteStatistics
-from kafka_sink.records.columns import check_schema
+from kafka_sink.records.columns import DEAD_LETTER, check_schema
 from kafka_sink.spark.interceptors import Interceptor
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,9 @@ class InterceptorChain:
             arrow_batch = _rows_of(interceptor, arrow_batch)
         return arrow_batch
 
-    def checked(self, arrow_batches: Iterator[pa.RecordBatch], *, topic_option: bool) -> Iterator[pa.RecordBatch]:
+    def checked(
+        self, arrow_batches: Iterator[pa.RecordBatch], *, topic_option: bool, takes_dead_letters: bool
+    ) -> Iterator[pa.RecordBatch]:
         """Yield the result of `on_send` for each Arrow batch. Columns and types are checked when the schema changes.
 
         Raises InterceptorFailed, SchemaError.
@@ -45,18 +47,25 @@ class InterceptorChain:
         for arrow_batch in arrow_batches:
             to_send = self.on_send(arrow_batch)
             if to_send.schema is not checked_schema:
-                self.check_schema(to_send.schema, arrow_batch.schema, topic_option=topic_option)
+                self.check_schema(
+                    to_send.schema, arrow_batch.schema, topic_option=topic_option, takes_dead_letters=takes_dead_letters
+                )
                 checked_schema = to_send.schema
             yield to_send
 
-    def check_schema(self, returned: pa.Schema, given: pa.Schema, *, topic_option: bool) -> None:
+    def check_schema(
+        self, returned: pa.Schema, given: pa.Schema, *, topic_option: bool, takes_dead_letters: bool
+    ) -> None:
         """Run `columns.check_schema` on the result of `on_send`.
 
         Raises SchemaError if `returned` equals `given`, because then the DataFrame is wrong, otherwise
         InterceptorFailed.
         """
+        if DEAD_LETTER in given.names and DEAD_LETTER not in returned.names:
+            names = ", ".join(map(_name, self._interceptors))
+            raise InterceptorFailed(interceptor=names, problem=f"returned no column {DEAD_LETTER!r}, which was there")
         try:
-            check_schema(returned, topic_option=topic_option)
+            check_schema(returned, topic_option=topic_option, takes_dead_letters=takes_dead_letters)
         except SchemaError as wrong:
             if returned.equals(given):
                 raise

@@ -84,7 +84,9 @@ def produce_rows(
     )
     if config.receipts_path is not None:
         write.keep_runs()
-    for arrow_batch in chain.checked(arrow_batches, topic_option=config.topic is not None):
+    for arrow_batch in chain.checked(
+        arrow_batches, topic_option=config.topic is not None, takes_dead_letters=bad_rows is not None
+    ):
         write.append(arrow_batch)
     partitions, bad = finish(write, config)
     warn_of_throttling(write, config)

@@ -1,8 +1,9 @@
-"""Bad rows with real Spark and a real broker: those that cannot be written, what is done about them, and what is not
-taken for one. Read back by confluent-kafka, as committed."""
+"""Bad rows with real Spark and a real broker: those that cannot be written or were made of records that cannot be
+decoded, what is done about them, and what is not taken for one. Read back by confluent-kafka, as committed."""
 
 import contextlib
 import datetime
+import json
 from collections import Counter
 from typing import Any
 
@@ -11,8 +12,11 @@ from kafka import KafkaConsumer
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+import kafka_sink
 from comparison import Record
 from effort import variants
+from kafka_sink.registry import deserialized, serialized
+from small_registry import small_registry
 from spark_writes import Here, finish
 
 DEADLINE_S = 60
@@ -270,3 +274,83 @@ def test_a_stream_says_which_query_and_micro_batch_its_dead_letters_are_of(here:
     assert sorted(each["pykafka.batch"] for each in told) == ["0", "1"]
     assert {each["pykafka.query"] for each in told} == {str(query.id)}
     assert {(each["pykafka.slot"], each["pykafka.row"]) for each in told} == {("0", "1")}
+
+
+# --- records that cannot be decoded -----------------------------------------------------------------------------------
+
+ORDER = json.dumps({"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]})
+GOOD = b"\0\0\0\0\1\x0e"
+# Of another system; of an id that nobody knows; with bytes behind its end.
+UNDECODABLE = (b"no record", b"\0\0\0\0\x63\x0e", GOOD + b"\0")
+
+
+def undecodable(here: Here) -> str:
+    """A topic with records that cannot be decoded among good ones, of which one is a tombstone."""
+    name = here.topic(1, KEPT)
+    bad = [(b"key", value, [("h", b"1"), ("h", None)]) for value in UNDECODABLE]
+    rows: list[Any] = [(b"a", GOOD, None), *bad[:2], (None, None, []), bad[2], (None, GOOD, None)]
+    schema = "key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    here.save(here.spark.createDataFrame(rows, schema).coalesce(1), name)
+    return name
+
+
+def decoded(here: Here, reader: Any, source: str, url: str) -> DataFrame:
+    """Rows of a schema that takes no null, and dead letters."""
+    of_read = {"kafka.bootstrap.servers": here.servers, "subscribe": source, "startingOffsets": "earliest"}
+    records = reader.format("pykafka").options(**of_read, includeHeaders="true").load()
+    of = {"topic": source, "form": "avro", "registry": {"url": url}, "bad_rows": "deadLetter"}
+    rows = records.select("key", deserialized(records, "value", **of).alias("order"))
+    rows = rows.select("key", "order.value.id", "order.dead_letter")
+    value = serialized(rows, ["id"], topic="copy", form="avro", registry={"url": url}, schema=ORDER)
+    return rows.select("key", value.alias("value"), "dead_letter")
+
+
+@pytest.mark.parametrize("guarantee", variants(*GUARANTEES[::-1]))
+def test_a_stream_writes_records_that_cannot_be_decoded_as_dead_letters_with_their_bytes(
+    here: Here, guarantee: str
+) -> None:
+    source, copy, letters = undecodable(here), here.topic(1), here.topic(1)
+    given = options(guarantee, letters)
+    with small_registry() as registry:
+        registry.add(f"{source}-value", ORDER)
+        frame = decoded(here, here.spark.readStream, source, registry.url)
+        finish(here.start(frame, copy, given))
+        if guarantee == "exactly-once":
+            # Spark ends before it has the micro-batch, and the query finds it written.
+            (here.folder / "checkpoint" / "commits" / "0").unlink()
+            (here.folder / "checkpoint" / "commits" / ".0.crc").unlink()
+            finish(here.start(frame, copy, given))
+    assert [(record.key, record.value) for record in read(here, copy)] == [(b"a", GOOD), (None, None), (None, GOOD)]
+    found = read(here, letters)
+    assert [(letter.key, letter.value, list(letter.headers)[:2]) for letter in found] == [
+        (b"key", value, [("h", b"1"), ("h", None)]) for value in UNDECODABLE
+    ]
+    of_letters = list(map(ours, found))
+    assert [told["pykafka.source.offset"] for told in of_letters] == ["1", "2", "4"]
+    assert {
+        (told["pykafka.reason"], told["pykafka.source.topic"], told["pykafka.source.partition"])
+        for told in of_letters
+    } == {("RecordUndecodable", source, "0")}  # fmt: skip
+    assert [told["pykafka.detail"] for told in of_letters] == [
+        "it does not begin with a byte 0 or 1, as the serializers of a schema registry write it",
+        "the schema registry has no schema with id 99", "1 bytes are left behind its end",
+    ]  # fmt: skip
+
+
+def test_undecodable_records_of_a_batch_are_in_its_transaction_and_need_a_place(here: Here) -> None:
+    source, copy, letters = undecodable(here), here.topic(1), here.topic(1)
+    with small_registry() as registry:
+        registry.add(f"{source}-value", ORDER)
+        frame = decoded(here, here.spark.read, source, registry.url)
+        assert "DeadLettersRefused" in failed(here, frame, copy, options("exactly-once"))
+        assert "TooManyBadRows" in failed(here, frame, copy, options("exactly-once", letters, maxBadRows="2"))
+        assert read(here, copy) == read(here, letters) == []
+        written(here, frame, copy, options("exactly-once", letters, maxBadRows="3"))
+        assert [len(read(here, name)) for name in (copy, letters)] == [3, 3]
+        result = kafka_sink.export(
+            frame.selectExpr("key AS id", "dead_letter"), copy, value="json", bad_rows="deadLetter",
+            dead_letter_topic=letters, bootstrap_servers=here.servers,
+        )  # fmt: skip
+    assert (result.rows, result.dead_lettered) == (6, 3)
+    assert [json.loads(record.value or b"") for record in read(here, copy)[3:]] == [{"id": "YQ=="}, {}, {}]
+    assert [letter.value for letter in read(here, letters)[3:]] == list(UNDECODABLE)

@@ -108,5 +108,36 @@ def batch_of(rows: list[Given], types: Types, columns: set[str]) -> pa.RecordBat
     return pa.RecordBatch.from_pydict({name: arrays[name] for name in arrays if name in columns}).slice(1, len(rows))
 
 
+@dataclass(frozen=True)
+class Letter:
+    """A record that could not be decoded, as a row's column `dead_letter` has it."""
+
+    value: bytes | None
+    key: bytes | None
+    headers: Headers
+
+
+LETTERS = st.builds(
+    Letter, value=TEXT, key=TEXT, headers=st.lists(st.tuples(st.sampled_from(["", "h"]), TEXT), max_size=3).map(tuple)
+)  # fmt: skip
+
+
+def with_letters(batch: pa.RecordBatch, letters: list[Letter | None], types: Types) -> pa.RecordBatch:
+    """Return the rows with dead letters of topic `src` 3, from offset 40 on."""
+    given = [letter or Letter(b"hidden", None, None) for letter in letters]
+    parts = {
+        "reason": converted([f"reason {n}" for n in range(len(given))], types.topic, pa.string()),
+        "key": converted([each.key for each in given], types.text, pa.binary()),
+        "value": converted([each.value for each in given], types.text, pa.binary()),
+        "headers": header_lists([each.headers for each in given], types.lists),
+        "topic": converted(["src"] * len(given), types.topic, pa.string()),
+        "partition": converted([3] * len(given), types.partition, pa.int32()),
+        "offset": pa.array(range(40, 40 + len(given)), pa.int64()),
+    }
+    mask = pa.array([letter is None for letter in letters], pa.bool_())
+    column = pa.StructArray.from_arrays(list(parts.values()), names=list(parts), mask=mask)
+    return batch.append_column("dead_letter", column)
+
+
 PLAIN_TYPES = Types(pa.binary(), pa.string(), pa.int32(), pa.list_, pa.timestamp("us", "UTC"))
 ALL = {"value", "key", "topic", "partition", "headers", "timestamp"}

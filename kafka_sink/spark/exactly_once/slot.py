@@ -214,7 +214,9 @@ def _count_rows(
     columns_of = RecordColumns.from_arrow if config.bad_rows == FAIL else columns_for_fingerprint
     if config.dead_letter_topic is not None:
         topics.add(config.dead_letter_topic)
-    for arrow_batch in chain.checked(arrow_batches, topic_option=config.topic is not None):
+    for arrow_batch in chain.checked(
+        arrow_batches, topic_option=config.topic is not None, takes_dead_letters=config.bad_rows != FAIL
+    ):
         columns = columns_of(arrow_batch, now_ms=0)
         fingerprint.update(columns)
         record_count += columns.num_rows

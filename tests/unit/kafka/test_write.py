@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from given_rows import ALL, PLAIN_TYPES, Given, batch_of
+from given_rows import ALL, PLAIN_TYPES, Given, Letter, batch_of, with_letters
 from kafka_sink import errors
 from kafka_sink.kafka import write as write_module
 from kafka_sink.kafka.metadata import TopicSnapshot
@@ -338,6 +338,18 @@ def test_bad_rows_are_left_out_and_the_others_go_on() -> None:
     write.append(explicit(0, 5, 0, -5))
     assert (topic.by_topic, set(write.topic_ids)) == ({"t": 2, "letters": 2}, {"t", "letters"})
     assert write.bad_rows.dead_lettered == {"PartitionOutOfRange": 2}
+
+
+@pytest.mark.parametrize("letters", ["letters", None])
+def test_records_that_could_not_be_decoded_are_dead_letters_or_dropped(letters: str | None) -> None:
+    rows = [Given(None, None, "t", None, None, None)] * 3
+    topic = Topic()
+    write = sorting_write(topic, letters)
+    write.append(with_letters(batch_of(rows, PLAIN_TYPES, ALL), [None, Letter(b"v", b"k", None), None], PLAIN_TYPES))
+    write.append(with_letters(batch_of(rows, PLAIN_TYPES, ALL), [None] * 3, PLAIN_TYPES))
+    assert topic.by_topic == ({"t": 5} if letters is None else {"t": 5, "letters": 1})
+    found = write.bad_rows.dropped if letters is None else write.bad_rows.dead_lettered
+    assert (found, write.bad_rows.first_rows, write.record_count) == ({"RecordUndecodable": 1}, ((0, 1),), 6)
 
 
 def test_texts_that_are_not_utf8_are_bad_rows_that_dead_letters_show(dead_letters: list[dict[str, Any]]) -> None:

@@ -10,12 +10,12 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from given_rows import ALL, PLAIN_TYPES, ROWS, TYPES, Given, Types, batch_of
+from given_rows import ALL, LETTERS, PLAIN_TYPES, ROWS, TYPES, Given, Letter, Types, batch_of, with_letters
 from kafka_sink.errors import BadRow
 from kafka_sink.errors.quoting import LONGEST
 from kafka_sink.kafka.producer.router import Router
 from kafka_sink.records import bad_rows
-from kafka_sink.records.columns import RecordColumns
+from kafka_sink.records.columns import RecordColumns, check_schema, content_bytes
 from kafka_sink.records.dead_letters import BadRows, LeftOut, Origin, dead_letters
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.records.row_identity import RowIdentity
@@ -168,6 +168,50 @@ def test_a_dead_letter_is_the_row_and_what_was_wrong(rows: list[Given], origin: 
         expected(row, reason, number, size, origin, left)
         for row, reason, number, size, left in zip(rows, reasons, numbers, sizes, left_out, strict=True)
     ]
+
+
+BYTES = replace(PLAIN_TYPES, text=pa.large_binary(), lists=pa.large_list)
+
+
+@given(ROWS, st.sampled_from([PLAIN_TYPES, BYTES]) | TYPES.filter(lambda types: "string" not in str(types.text)),
+       COLUMNS, st.data())  # fmt: skip
+def test_a_row_of_a_record_that_could_not_be_decoded_is_that_record(
+    rows: list[Given], types: Types, columns: set[str], data: st.DataObject
+) -> None:
+    letters: list[Letter | None] = [data.draw(st.none() | LETTERS) for _ in rows]
+    plain = batch_of(rows, types, columns)
+    batch = with_letters(plain, letters, types)
+    check_schema(batch.schema, topic_option=True)
+    reasons = bad_rows.judge_values(bad_rows.plain(batch), topic_option=True)
+    of_rows = bad_rows.judge_values(bad_rows.plain(plain), topic_option=True)
+    assert reasons.tolist() == [
+        own if letter is None else bad_rows.Reason.RecordUndecodable
+        for own, letter in zip(of_rows.tolist(), letters, strict=True)
+    ]
+    assert content_bytes(batch) - content_bytes(plain) == sum(
+        len(part or b"") for each in letters if each
+        for part in (each.key, each.value, *(one for key, text in each.headers or () for one in (key.encode(), text)))
+    )  # fmt: skip
+    originals = [
+        row if letter is None else replace(row, key=letter.key, value=letter.value, headers=letter.headers)
+        for row, letter in zip(rows, letters, strict=True)
+    ]
+    absent: dict[str, Any] = dict.fromkeys({"key", "headers"} - columns)
+    if any(letters):
+        whole = [row if letter else replace(row, **absent) for row, letter in zip(originals, letters, strict=True)]
+        assert fingerprint(batch) == fingerprint(batch_of(whole, types, columns | {"key", "headers"}))
+    for row, letter in enumerate(letters):
+        if letter is not None:
+            one = bad_rows.plain(batch.slice(row, 1))
+            ((key, value, headers),) = letters_of(one, reasons[[row]], [7], [0], Origin(None, None, 0, "t"), [0])
+            assert (key, value, headers[: len(letter.headers or ())]) == (
+                letter.key, letter.value, list(letter.headers or ()),
+            )  # fmt: skip
+            told = dict(headers[len(letter.headers or ()) :])
+            assert [told[f"pykafka.{name}"] for name in ("reason", "detail", "source.topic", "source.partition")] == [
+                b"RecordUndecodable", f"reason {row}".encode(), b"src", b"3",
+            ]  # fmt: skip
+            assert told["pykafka.source.offset"] == b"%d" % (40 + row)
 
 
 def test_rows_of_a_value_alone_and_what_is_no_topics_name() -> None:

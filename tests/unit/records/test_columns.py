@@ -92,6 +92,12 @@ def test_a_wrong_type_names_the_column_and_the_fix(name: str, arrow_type: pa.Dat
     assert not pa.types.is_map(arrow_type) or "map_entries" in str(raised.value)
 
 
+@pytest.mark.parametrize("arrow_type", [pa.string(), pa.struct([("reason", pa.string())])])
+def test_a_dead_letter_is_what_deserialized_makes(arrow_type: pa.DataType) -> None:
+    with pytest.raises(errors.ColumnTypeMismatch, match="Rename a column of your own"):
+        check_schema(pa.schema({**FULL_SCHEMA, "dead_letter": arrow_type}), topic_option=True)
+
+
 def without(name: str) -> pa.Schema:
     return pa.schema({column: arrow_type for column, arrow_type in FULL_SCHEMA.items() if column != name})
 

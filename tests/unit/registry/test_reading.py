@@ -9,6 +9,7 @@ from pyspark.sql import types as T
 
 from kafka_sink import errors
 from kafka_sink.registry import reading
+from kafka_sink.registry.column import LETTER
 from kafka_sink.registry.reading import deserialized
 from small_registry import SmallRegistry, small_registry
 
@@ -31,7 +32,7 @@ def made(monkeypatch: pytest.MonkeyPatch, at: SmallRegistry, **given: Any) -> st
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"form": "orc"}, "form is one of"), ({"bad_rows": "skip"}, "bad_rows is one of fail, null"),
+        ({"form": "orc"}, "form is one of"), ({"bad_rows": "skip"}, "bad_rows is one of fail, null, deadLetter"),
         ({"topic": None}, "give a topic, or a subject"), ({"subject": "s"}, "give a topic, or a subject"),
         ({"schema": LONG, "version": 1}, "are several schemas"),
         ({"schema_id": 7, "version": 1}, "are several schemas"),
@@ -51,6 +52,15 @@ def test_a_column_that_is_not_there_or_not_binary_is_refused() -> None:
     ):  # fmt: skip
         with pytest.raises(error, match=f"'{column}'"):
             deserialized(FRAME, column, topic="orders", form="avro", registry=CONF)
+
+
+def test_a_dead_letter_has_all_of_its_record_or_is_refused() -> None:
+    columns = ("key", "value", "headers", "topic", "partition", "offset")
+    for missing in columns:
+        frame = SimpleNamespace(schema=T.StructType([each for each in LETTER if each.name not in (missing, "reason")]))
+        column = "key" if missing == "value" else "value"
+        with pytest.raises(errors.MissingColumn, match=rf"no column '{missing}'.*includeHeaders=true"):
+            deserialized(frame, column, topic="o", form="avro", registry=CONF, bad_rows="deadLetter")  # type: ignore[arg-type]
 
 
 def test_the_readers_schema_is_the_latest_or_a_version_an_id_or_a_text(monkeypatch: pytest.MonkeyPatch) -> None:

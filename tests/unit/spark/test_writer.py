@@ -14,6 +14,7 @@ import pytest
 from pyspark import TaskContext
 
 import kafka_sink
+from given_rows import ALL, PLAIN_TYPES, Given, Letter, batch_of, with_letters
 from kafka_sink import errors
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, PackedRuns, PartitionOffsets
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts
@@ -306,6 +307,18 @@ def test_what_on_send_returns_is_checked(using: Any, make: Any, says: str) -> No
     with pytest.raises(errors.InterceptorFailed, match=says) as failure:
         KafkaBatchWriter(OPTIONS, [Returning(make)]).write(batches(3))
     assert "Returning" in str(failure.value) and "Nothing is lost" in str(failure.value)
+    assert producer.batches == []
+
+
+def test_dead_letters_need_a_place_and_no_interceptor_loses_them(using: Any) -> None:
+    producer = using()
+    rows = batch_of([Given(None, None, "t", None, None, None)], PLAIN_TYPES, ALL)
+    batch = with_letters(rows, [Letter(b"v", b"k", None)], PLAIN_TYPES)
+    with pytest.raises(errors.DeadLettersRefused, match="No row of this write was sent"):
+        KafkaBatchWriter(OPTIONS).write(iter([batch]))
+    without = Returning(lambda batch: batch.drop_columns(["dead_letter"]))
+    with pytest.raises(errors.InterceptorFailed, match="returned no column 'dead_letter'"):
+        KafkaBatchWriter(OPTIONS, [without]).write(iter([batch]))
     assert producer.batches == []
 
 

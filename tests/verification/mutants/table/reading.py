@@ -577,6 +577,13 @@ READING: tuple[Mutant, ...] = (
     Mutant("registry: a record of another message is read as the reader's",
            "docs/schema-registry.md: a record of another message", "$MESSAGE != $WRITER.message", "False",
            f"{_DECODING}test_a_record_of_another_message_is_refused"),
+    Mutant("registry: a row of an undecodable record is written as a good row",
+           "docs/schema-registry.md: the sink writes it to deadLetterTopic", "letters_of(arrow_batch) is not None",
+           "False", "tests/unit/kafka/test_write.py::"
+           "test_records_that_could_not_be_decoded_are_dead_letters_or_dropped"),
+    Mutant("registry: all undecodable records have one fingerprint", "a replay of other rows is noticed",
+           "$BATCH = originals(plain($BATCH))", "pass", "tests/unit/records/test_bad_rows.py::"
+           "test_a_row_of_a_record_that_could_not_be_decoded_is_that_record"),
     Mutant("registry: a reference is of the default context", "QualifiedSubject.qualifySubjectWithParent of Java",
            "$CONTEXT[0] + subject", "subject",
            "tests/unit/registry/test_references.py::"
