@@ -136,6 +136,20 @@ def test_spark_connect_decodes_by_a_schema_registry_and_no_plan_shows_its_passwo
     assert 1 <= sum(path.startswith("/schemas") for _, path in registry.asked) <= 4
 
 
+@pytest.mark.long
+def test_new_ids_wait_for_a_registry_that_is_down_and_known_ids_go_on(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    orders, copy = topic(1), topic(1)
+    told = told_by("apps.py", "registry_outage", kafka.bootstrap_servers, orders, copy, tmp_path / "checkpoint")
+    first, down, retried, failed, again = told["asked"]
+    # Once for each worker: of the read, of the decoded column, of the write. A task that failed asked again.
+    assert first == down <= 3 and told["micro-batches"] >= 10, told
+    assert retried == 3 and failed == 4 and again == 5, told
+    assert told["error"][0] == "RegistryRefused" and "with status 503" in told["error"][1], told
+    assert numbers_in(kafka, copy) == list(range(13))
+
+
 # --- workers that are not as usual ------------------------------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ from confluent_kafka import Producer as TheirProducer
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import kafka_sink
 import processes
@@ -28,11 +29,14 @@ from broker_admin import send
 from kafka_reads import JVM, add_jvm_source, frame, options_of
 from kafka_sink.kafka.client import Producer
 from kafka_sink.options.config import complete, given_options
+from kafka_sink.registry import deserialized
 from kafka_sink.spark import kept_clients
 from kafka_sink.spark.tally import ReadTally
 from kafka_sink.spark.writer import KafkaBatchWriter
 from open_connections import connections_to
-from spark_writes import ARROW_BATCH_ROWS, finish, numbers, pykafka, save
+from small_registry import small_registry
+from spark_writes import ARROW_BATCH_ROWS, DEADLINE_S, end_offset, finish, numbers, pykafka, save
+from waiting import wait_until
 
 EXACTLY_ONCE = {"deliveryGuarantee": "exactly-once"}
 
@@ -418,6 +422,71 @@ def stage_again(servers: str, topic: str, fault: str, place: str, how: str, *con
             break
     attempts = [len(list(folder.glob(f"attempt-{slot}-*"))) for slot in range(SLOTS)]
     return {"errors": errors, "attempts": attempts}
+
+
+# --- a schema registry that is down -----------------------------------------------------------------------------------
+
+
+def registry_outage(servers: str, orders: str, copy: str, folder: str) -> dict[str, Any]:
+    """A stream of records with ids of schemas that it has not seen, while the registry is down: what it asked for, how
+    many micro-batches it had, its error, and what it wrote."""
+    spark, of = session("local[1, 4]"), TheirProducer({"bootstrap.servers": servers})
+    records = spark.readStream.format("pykafka").option("kafka.bootstrap.servers", servers)
+    rows = records.option("subscribe", orders).option("startingOffsets", "earliest").load()
+    schema = '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"%s}]}'
+    found: dict[str, Any] = {}
+    with small_registry() as registry:
+        for default in ("", ', "default": 1', ', "default": 2'):
+            registry.add(f"{orders}-value", schema % default)
+        # The client asks once, so that each request is an attempt of a task.
+        conf = {"url": registry.url, "max.retries": "0"}
+        order = deserialized(rows, "value", topic=orders, form="avro", registry=conf, version=1)
+        value = rows.select(order.alias("o")).selectExpr("CAST(o.id AS STRING) AS value")
+
+        def started() -> StreamingQuery:
+            writer = pykafka(value.writeStream, servers, copy)
+            query: StreamingQuery = (
+                writer.option("checkpointLocation", folder).trigger(processingTime="0 seconds").start()
+            )
+            return query
+
+        def asked(schema_id: int) -> int:
+            return sum(path == f"/schemas/ids/{schema_id}" for _, path in registry.asked)
+
+        def written(number: int, schema_id: int) -> None:
+            send(of, orders, [b"\0" + schema_id.to_bytes(4, "big") + bytes([2 * number])])
+
+        def copied(number: int, schema_id: int) -> None:
+            written(number, schema_id)
+            wait_until(
+                lambda: not query.isActive or end_offset(servers, copy) > number, DEADLINE_S, f"{number} is copied"
+            )
+
+        query = started()
+        for number in range(10):
+            copied(number, 1)
+        found["asked"] = [asked(1)]
+        registry.is_open = False
+        copied(10, 1)
+        found["asked"].append(asked(1))
+        registry.is_open, registry.shut_for = True, 2
+        copied(11, 2)
+        found["asked"].append(asked(2))
+        registry.is_open = False
+        written(12, 3)
+        try:
+            query.awaitTermination(DEADLINE_S)
+        except PySparkException as error:
+            cause = kafka_sink.error_of(error)
+            found["error"] = [type(cause).__name__, str(cause)]
+        found["asked"].append(asked(3))
+        found["micro-batches"] = query.recentProgress[-1]["batchId"]
+        registry.is_open = True
+        query = started()
+        copied(12, 3)
+        query.stop()
+        found["asked"].append(asked(3))
+    return found
 
 
 def main(name: str, *arguments: str) -> None:

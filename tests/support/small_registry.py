@@ -21,11 +21,13 @@ Answer = tuple[int, Any]
 @dataclass(slots=True)
 class SmallRegistry:
     """`asked`: method and path of each request. `schemas`: by id, from 1. `versions`: the ids of a subject's versions,
-    from 1. `deleted`: softly, subjects and versions. `is_open`: else the answer is a 503."""
+    from 1. `deleted`: softly, subjects and versions. `is_open`: else the answer is a 503. `shut_for`: so many more
+    answers are."""
 
     url: str = ""
     user_info: str | None = None
     is_open: bool = True
+    shut_for: int = 0
     has_guids: bool = True
     schemas: list[dict[str, Any]] = field(default_factory=list)
     versions: dict[str, list[int]] = field(default_factory=dict)
@@ -135,7 +137,8 @@ def small_registry(user_info: str | None = None) -> Iterator[SmallRegistry]:
             body = json.loads(self.rfile.read(size_bytes)) if size_bytes else None
             path, _, query = self.path.partition("?")
             registry.asked.append((self.command, path))
-            if not registry.is_open:
+            if not registry.is_open or registry.shut_for > 0:
+                registry.shut_for -= 1
                 status, said = 503, {"error_code": 503, "message": "shut"}
             elif wanted is not None and self.headers.get("Authorization") != wanted:
                 status, said = 401, {"error_code": 401, "message": "Unauthorized"}

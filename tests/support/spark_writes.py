@@ -120,11 +120,12 @@ def held(frame: DataFrame, gate: Path, after_rows: int) -> DataFrame:
     return frame.mapInArrow(hold, frame.schema)
 
 
-def end_offset(kafka: LocalKafka, topic: str, partition: int = 0) -> int:
+def end_offset(kafka: LocalKafka | str, topic: str, partition: int = 0) -> int:
     """Return the partition's end offset."""
     # Of all rows, those of open transactions too.
     settings = {"group.id": "ends", "isolation.level": "read_uncommitted"}
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, **settings})
+    servers = kafka if isinstance(kafka, str) else kafka.bootstrap_servers
+    consumer = Consumer({"bootstrap.servers": servers, **settings})
     try:
         return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=DEADLINE_S)[1])
     finally:
