@@ -8,6 +8,7 @@
     token endpoint     what is answered to an HTTP request
     JKS                a file that a user may have from anybody
     record set         the records of a Fetch answer, to both kernels; the first byte chooses what is wanted
+    registry records   framed records of Avro, by the kernel and without it, JSON and Protobuf; the first byte chooses
 
 What a decoder may raise is in its row: the project's own errors, or nothing at all where trouble has to be an event.
 
@@ -31,6 +32,7 @@ from unittest import mock
 
 import pyarrow as pa
 
+from fuzz import registry_records
 from fuzz.answers import EXCHANGES, ORDERS, Exchange, answer
 from fuzz.java_stores import jks_file, protected_key
 from fuzz.record_sets import record_set, set_with_a_gap, zstd_of_frames
@@ -38,7 +40,7 @@ from kafka_sink.cli import transactions_text
 from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names, digest_of
 from kafka_sink.commit.open_transactions import Seen
-from kafka_sink.errors import KafkaSinkError, ProtocolError, TokenUnavailable, UnreadableState
+from kafka_sink.errors import KafkaSinkError, ProtocolError, RecordUndecodable, TokenUnavailable, UnreadableState
 from kafka_sink.kafka.auth.oauth import TokenEndpoint, Tokens, subject_of
 from kafka_sink.kafka.metadata import Metadata
 from kafka_sink.kafka.net import jks
@@ -551,5 +553,6 @@ DECODERS: tuple[Decoder, ...] = (
     *(_client(mechanism) for mechanism in (None, "SCRAM-SHA-512")),
     *(_challenges(mechanism) for mechanism in MECHANISMS), _token_endpoint(), _decision(), _marker(), _jks(),
     _record_set(),
+    Decoder("registry records", registry_records.decode(), (RecordUndecodable,), registry_records.seeds()),
 )  # fmt: skip
 BY_NAME = {decoder.name: decoder for decoder in DECODERS}
