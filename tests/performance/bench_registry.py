@@ -1,10 +1,10 @@
 """`python tests/performance/bench_registry.py`: records of a schema registry to Arrow columns on one core.
 
-What runs is what an executor runs for each Arrow batch, without Spark: `decoding.Decoder`, and for Avro `encode` of
-`serialized`. A record has ten fields: four nullable bigints, four nullable strings of 10 characters, a double and a
-boolean. The same records are read by the official deserializer, which gives dicts or messages, and written by the
-official serializer. Time is this process's CPU time; the best of the rounds counts. With PYKAFKA_KERNEL=off in the
-environment the lines of Avro are those of fastavro.
+What runs is what an executor runs for each Arrow batch, without Spark: `decoding.Decoder`, and for Avro and Protobuf
+`encode` of `serialized`. JSON is written by Spark's own to_json. A record has ten fields: four nullable bigints, four
+nullable strings of 10 characters, a double and a boolean. The same records are read by the official deserializer, which
+gives dicts or messages, and written by the official serializer. Time is this process's CPU time; the best of the rounds
+counts. With PYKAFKA_KERNEL=off in the environment the lines of Avro are those of fastavro.
 """
 
 import base64
@@ -93,9 +93,10 @@ def main() -> None:
             cases[name] = functools.partial(decoder(reader, text, registry.url).decoded, batch)
         types = T.StructType([T.StructField(name, SPARK[kind], name[0] in "ls") for name, kind in NAMES.items()])
         columns = pa.array(rows, arrow_type(types))
-        encode = functools.partial(avro.fitted(AVRO, types).encode, columns, bytes(5))
-        cases["Avro, written"] = encode
+        cases["Avro, written"] = functools.partial(avro.fitted(AVRO, types).encode, columns, bytes(5))
+        cases["Protobuf, written"] = functools.partial(protobuf.fitted(PROTO, types).encode, columns, bytes(6))
         cases["official, Avro, written"] = lambda: [to_avro(one, VALUE) for one in rows]
+        cases["official, Protobuf, written"] = lambda: [to_proto(cls(**one), VALUE) for one in rows]
         official = AvroDeserializer(client), AvroDeserializer(client, NEW)
         cases["official, Avro, the writer's schema"] = lambda: [official[0](one, VALUE) for one in in_avro]
         cases["official, Avro, an evolved schema"] = lambda: [official[1](one, VALUE) for one in in_avro]
