@@ -124,7 +124,8 @@ def campaign(fuzzed: Sequence[Fuzzed], took_s: float, lines: Lines, command: str
             "Atheris feeds every decoder that takes bytes from a peer, and varies inputs that reached new branches. "
             "The decoders cover answers of each API, connections in plaintext and with each SASL mechanism. They also "
             "cover the client of all brokers, challenges, answers of a token endpoint, the texts that the commit "
-            "stored, and record sets. A decoder must understand an input or refuse it with the project's own error. "
+            "stored, record sets, and records of a schema registry. A decoder must understand an input or refuse it "
+            "with the project's own error. "
             "It may use half a second, 128 KiB plus 100 bytes for each byte of input, and 256 MiB of address space. "
             "Its error must be printable and short."
         ),
