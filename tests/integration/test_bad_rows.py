@@ -11,6 +11,7 @@ import pytest
 from kafka import KafkaConsumer
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import kafka_sink
 from comparison import Record
@@ -279,7 +280,9 @@ def test_a_stream_says_which_query_and_micro_batch_its_dead_letters_are_of(here:
 # --- records that cannot be decoded -----------------------------------------------------------------------------------
 
 ORDER = json.dumps({"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]})
-GOOD = b"\0\0\0\0\1\x0e"
+COPY = json.dumps({"type": "record", "name": "r", "fields": [
+    {"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"]}]})  # fmt: skip
+GOOD, COPIED = b"\0\0\0\0\1\x0e", b"\0\0\0\0\2\x0e\0"
 # Of another system; of an id that nobody knows; with bytes behind its end.
 UNDECODABLE = (b"no record", b"\0\0\0\0\x63\x0e", GOOD + b"\0")
 
@@ -295,13 +298,14 @@ def undecodable(here: Here) -> str:
 
 
 def decoded(here: Here, reader: Any, source: str, url: str) -> DataFrame:
-    """Rows of a schema that takes no null, and dead letters."""
+    """Rows whose schema takes no null, and dead letters, whose rows have a column that is not null."""
     of_read = {"kafka.bootstrap.servers": here.servers, "subscribe": source, "startingOffsets": "earliest"}
     records = reader.format("pykafka").options(**of_read, includeHeaders="true").load()
     of = {"topic": source, "form": "avro", "registry": {"url": url}, "bad_rows": "deadLetter"}
     rows = records.select("key", deserialized(records, "value", **of).alias("order"))
-    rows = rows.select("key", "order.value.id", "order.dead_letter")
-    value = serialized(rows, ["id"], topic="copy", form="avro", registry={"url": url}, schema=ORDER)
+    rows = rows.selectExpr("key", "order.value.id", "order.dead_letter")
+    rows = rows.withColumn("note", F.when(F.col("dead_letter").isNotNull(), "bad"))
+    value = serialized(rows, rows.columns[1:], topic="copy", form="avro", registry={"url": url}, schema=COPY)
     return rows.select("key", value.alias("value"), "dead_letter")
 
 
@@ -320,7 +324,7 @@ def test_a_stream_writes_records_that_cannot_be_decoded_as_dead_letters_with_the
             (here.folder / "checkpoint" / "commits" / "0").unlink()
             (here.folder / "checkpoint" / "commits" / ".0.crc").unlink()
             finish(here.start(frame, copy, given))
-    assert [(record.key, record.value) for record in read(here, copy)] == [(b"a", GOOD), (None, None), (None, GOOD)]
+    assert [(record.key, record.value) for record in read(here, copy)] == [(b"a", COPIED), (None, None), (None, COPIED)]
     found = read(here, letters)
     assert [(letter.key, letter.value, list(letter.headers)[:2]) for letter in found] == [
         (b"key", value, [("h", b"1"), ("h", None)]) for value in UNDECODABLE
