@@ -243,7 +243,8 @@ SECTIONS: tuple[Section, ...] = (
         Option("receiptsPath", "receipts_path",
                Kind("an absolute path, or a URI: s3://bucket/folder", kinds.folder), None,
                "folder for receipts: one file for each micro-batch and batch write. It is on the driver, or anywhere "
-               "that pyarrow.fs.FileSystem.from_uri can open (s3a is read as s3). The sink creates a missing folder"),
+               "that pyarrow.fs.FileSystem.from_uri can open (s3a is read as s3). hdfs:// needs "
+               "pyspark-pykafka[hdfs]. The sink creates a missing folder"),
         Option("receiptName", "receipt_name", kinds.PREFIX, None,
                "name of a batch write in its receipt (a stream's receipts have the query's id). It must be an option "
                "of the write, and different for each write: a second receipt with the same name replaces the first. "

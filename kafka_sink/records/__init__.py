@@ -19,7 +19,7 @@ What rows are beside their bytes:
 
     fingerprint.py   tells if a replay has the same rows (row_hashes.py defines a row's hash)
     row_identity.py  headers that name a row
-    receipt_file.py  the file that says what one micro-batch wrote
+    receipt_file.py  the file that says what one micro-batch wrote (receipts_in_hdfs.py where HDFS has it)
     bad_rows.py      which rows cannot be records, and why; dead_letters.py writes them as rows of another topic
 
 All code here works on whole columns: no Python statement runs once per row.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -63,6 +64,8 @@ MAX_BYTES = 1024**3
 MAX_FOOTER_BYTES = 4 * 1024**2
 # What a URI has beside letters, digits and `_.-~`. Anything else, such as a blank, is written as its code.
 _OF_URIS = "%/:@?&=+,;$!*'()#[]"
+# When pyarrow finds no Java, or no libhdfs of Hadoop, and each time after that.
+_WITHOUT_LIBHDFS = "Unable to load lib", "Prior attempt to load libhdfs failed"
 # So many rows of a slot that no sum of MAX_BYTES of them overflows, and about the year 4000 in microseconds.
 _MOST_ROWS, _LAST_US = 2**39, 2**56
 _RANGES = {
@@ -83,8 +86,9 @@ def relative_path(query_id: str, batch_id: int) -> str:
 
 
 def filesystem_of(path: str) -> tuple[FileSystem, str]:
-    """Return the file system of an absolute path or a URI, and the path in it. Hadoop's `s3a` is `s3` in pyarrow. A
-    character that no URI has, such as a blank, stands for itself.
+    """Return the file system of an absolute path or a URI, and the path in it. Hadoop's `s3a` is `s3` in pyarrow. HDFS
+    is read and written by hdfs-native if it is installed, else by Hadoop's libhdfs, which pyarrow loads. A character
+    that no URI has, such as a blank, stands for itself.
 
     Raises ArrowException if pyarrow does not support the scheme, OSError if the file system does not answer.
     """
@@ -92,7 +96,17 @@ def filesystem_of(path: str) -> tuple[FileSystem, str]:
 
     if not path.startswith("/"):
         path = quote("s3" + path[3:] if path.startswith("s3a://") else path, safe=_OF_URIS)
-    found: tuple[FileSystem, str] = FileSystem.from_uri(path)
+    is_hdfs = path.startswith(("hdfs:", "viewfs:"))
+    if is_hdfs and find_spec("hdfs_native"):
+        from kafka_sink.records import receipts_in_hdfs  # needs the extra
+
+        return receipts_in_hdfs.opened(path)
+    try:
+        found: tuple[FileSystem, str] = FileSystem.from_uri(path)
+    except OSError as error:
+        if is_hdfs and str(error).startswith(_WITHOUT_LIBHDFS):
+            raise OSError("no client of HDFS is installed here: pip install 'pyspark-pykafka[hdfs]'") from None
+        raise
     return found
 
 

@@ -107,19 +107,19 @@ def _put(filesystem: FileSystem, path: str, table: pa.Table) -> None:
     filesystem.create_dir(folder, recursive=True)
     is_local = filesystem.type_name == "local"
     # Object stores show an object only when it is complete.
-    into = f"{folder}/_{name}.{os.getpid()}" if is_local else path
+    into = f"{folder}/_{name}.{os.getpid()}" if is_local or filesystem.type_name == "py::hdfs-native" else path
     if is_local:
         # Mode 0600, because the file shows how many rows went to which topic. Arrow would use the umask.
         os.close(os.open(into, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
     try:
         with filesystem.open_output_stream(into) as stream:
             pq.write_table(table, stream)
-        if is_local:
+        if into != path:
             filesystem.move(into, path)
     except BaseException:
-        if is_local:  # Each run has another name, and a full disk would keep the pieces of all of them.
+        if into != path:  # Each run has another name, and a full disk would keep the pieces of all of them.
             with contextlib.suppress(OSError):
-                os.unlink(into)
+                filesystem.delete_file(into)
         raise
 
 

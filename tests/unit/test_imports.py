@@ -208,11 +208,11 @@ def test_a_worker_that_encodes_imports_an_encoder_once_it_has_rows() -> None:
 # Packages of the extras, as they are imported.
 EXTRAS = (
     "botocore", "confluent_kafka", "crc32c", "cryptography", "fastavro", "google.protobuf", "grpc_tools",
-    "opentelemetry", "prometheus_client", "tqdm",
+    "hdfs_native", "opentelemetry", "prometheus_client", "tqdm",
 )  # fmt: skip
 NEED_AN_EXTRA = {
     "cli.read", "cli.verify", "monitoring.bar", "monitoring.opentelemetry", "monitoring.prometheus",
-    "cli.verification.checking", "cli.verification.cluster",
+    "cli.verification.checking", "cli.verification.cluster", "records.receipts_in_hdfs",
 }  # fmt: skip
 IMPORT_ALL = """
 import importlib, pkgutil, sys

@@ -20,6 +20,7 @@ LICENCES_OF_EXTRAS = {
     "botocore": "Apache-2.0",
     "confluent-kafka": "Apache-2.0",
     "cryptography": "Apache-2.0 OR BSD-3-Clause",
+    "hdfs-native": "Apache-2.0",
     "opentelemetry-api": "Apache-2.0",
     "prometheus-client": "Apache-2.0 AND BSD-2-Clause",
     "pysail": "Apache-2.0",

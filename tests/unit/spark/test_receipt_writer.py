@@ -4,10 +4,13 @@ import errno
 import os
 import pickle
 import struct
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -212,3 +215,102 @@ def test_the_rows_of_the_file_and_what_was_temporary_is_gone(tmp_path: Path) -> 
     assert folder.exists()
     assert read(folder / "b.parquet", remove=str(tmp_path / "r")).equals(RUNS)
     assert list(tmp_path.iterdir()) == []
+
+
+class NameNode:
+    """Stands for hdfs-native's client, with files of a folder. `refused`: what the next request is told."""
+
+    folder: Path
+    asked: str
+    refused = ""
+
+    def __init__(self, url: str) -> None:
+        NameNode.asked = url
+
+    def at(self, path: str) -> Path:
+        if self.refused:
+            raise RuntimeError(self.refused)
+        if not path.startswith("/") or "//" in path:
+            raise RuntimeError(f"Invalid path name {path}")
+        return self.folder / path[1:]
+
+    def get_file_info(self, path: str) -> SimpleNamespace:
+        found = self.at(path)
+        return SimpleNamespace(path=path, isdir=found.is_dir(), length=found.stat().st_size)
+
+    def list_status(self, path: str, recursive: bool) -> list[SimpleNamespace]:
+        self.get_file_info(path)
+        found = self.at(path).rglob("*") if recursive else self.at(path).iterdir()
+        return [self.get_file_info(f"/{each.relative_to(self.folder)}") for each in sorted(found)]
+
+    def mkdirs(self, path: str, create_parent: bool) -> None:
+        self.at(path).mkdir(parents=create_parent, exist_ok=True)
+
+    def rename(self, source: str, target: str, overwrite: bool) -> None:
+        if self.at(target).exists() and not overwrite:
+            raise FileExistsError(target)
+        self.at(source).replace(self.at(target))
+
+    def delete(self, path: str) -> None:
+        self.at(path).unlink()
+
+    def read(self, path: str) -> Any:
+        return self.at(path).open("rb", buffering=0)
+
+    def create(self, path: str, _options: object) -> Any:
+        return self.at(path).open("wb", buffering=0)
+
+
+@pytest.fixture
+def name_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[NameNode]:
+    module = ModuleType("hdfs_native")
+    module.__spec__ = ModuleSpec("hdfs_native", None)
+    module.__dict__.update(Client=NameNode, WriteOptions=dict)
+    monkeypatch.setitem(sys.modules, "hdfs_native", module)
+    monkeypatch.delitem(sys.modules, "kafka_sink.records.receipts_in_hdfs", raising=False)
+    monkeypatch.setattr(NameNode, "folder", tmp_path, raising=False)
+    monkeypatch.setattr(NameNode, "refused", "")
+    return NameNode
+
+
+def test_receipts_in_hdfs_are_written_and_replaced_by_hdfs_native(name_node: type[NameNode], tmp_path: Path) -> None:
+    path = "hdfs://nn:8020/mit Leerzeichen//ü/"
+    for offsets in ((0, 10), (20,)):
+        write_receipt([message(path, 0, *offsets)])
+    folder = tmp_path / "mit Leerzeichen" / "ü"
+    assert told(folder, "base_offset") == [(20,)]
+    assert [each.name for each in file(folder).parent.iterdir()] == [file(folder).name]
+    filesystem, found = receipt_file.filesystem_of(path)
+    (only,) = receipt_file.paths_in(filesystem, found)
+    assert receipt_file.read(filesystem, only).num_rows == 1
+    assert receipt_file.paths_in(filesystem, only) == [only]
+    assert name_node.asked == "hdfs://nn:8020"
+    with pytest.raises(FileNotFoundError):
+        receipt_file.paths_in(filesystem, f"{found}/none")
+
+
+def test_what_a_name_node_refuses_is_said(name_node: type[NameNode], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(name_node, "refused", r"AccessControlException: Permission denied: user=eve\n\tat org.apache")
+    with pytest.raises(ReceiptsPathUnusable, match=r"Permission denied: user=eve\W") as failure:
+        make_folder("hdfs://nn/receipts")
+    assert "org.apache" not in str(failure.value)
+    with pytest.raises(ReceiptNotWritten, match="Permission denied"):
+        write_receipt([message("hdfs://nn/receipts", 0, 0)], sleep=mock.Mock())
+
+
+def test_a_file_in_hdfs_that_was_not_finished_is_removed(
+    name_node: type[NameNode], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(name_node, "rename", mock.Mock(side_effect=RuntimeError("the lease is another's")))
+    with pytest.raises(ReceiptNotWritten, match="the lease is another's"):
+        write_receipt([message("viewfs://cluster/r", 0, 0)], sleep=mock.Mock())
+    assert list(file(tmp_path / "r").parent.iterdir()) == []
+
+
+def test_without_a_client_of_hdfs_the_refusal_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hdfs_native", None)
+    monkeypatch.setattr(receipt_file, "find_spec", lambda name: None)
+    for said in ("Unable to load libjvm\ndlopen(...)", "Prior attempt to load libhdfs failed"):
+        monkeypatch.setattr("pyarrow.fs.FileSystem", SimpleNamespace(from_uri=mock.Mock(side_effect=OSError(said))))
+        with pytest.raises(ReceiptsPathUnusable, match=r"pip install 'pyspark-pykafka\[hdfs\]'"):
+            make_folder("hdfs://nn/receipts")

@@ -13,7 +13,7 @@ import tarfile
 import tomllib
 from collections.abc import Sequence
 from email.message import Message
-from importlib.metadata import PackageNotFoundError, metadata, requires
+from importlib.metadata import PackageNotFoundError, files, metadata, requires
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -215,7 +215,7 @@ CONDA_NAMES = {"confluent-kafka": "python-confluent-kafka", "prometheus-client":
 # Those of one package each. `registry` and `demo` ask for the same packages; `connect` and `sail` for what conda-forge
 # may not have.
 EXTRAS_OF_CONDA = ("spark", "verify", "keystores", "progress", "prometheus", "opentelemetry", "aws")
-EXTRAS = (*EXTRAS_OF_CONDA, "connect", "sail", "registry")
+EXTRAS = (*EXTRAS_OF_CONDA, "connect", "hdfs", "sail", "registry")
 # Their metadata name the licence in other words than SPDX.
 IN_OTHER_WORDS = {"confluent-kafka": "Apache Software License"}
 
@@ -298,4 +298,6 @@ def test_the_package_says_the_same_of_its_licence(name: str, licence: str) -> No
     except PackageNotFoundError:
         pytest.skip(f"{name} is not installed")
     words = [said["License-Expression"] or "", said["License"] or "", *(said.get_all("Classifier") or ())]
+    if name == "hdfs-native":  # has it in its list of parts alone
+        words += [part.read_text() for part in files(name) or () if part.parent.name == "sboms"]
     assert any(IN_OTHER_WORDS.get(name, licence) in text for text in words), words
