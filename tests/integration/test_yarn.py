@@ -1,23 +1,26 @@
-"""Spark on YARN: the lines of docs/deploying.md, and an exactly-once stream whose application YARN starts again."""
+"""Spark on YARN: the lines of docs/deploying.md, and exactly-once streams whose processes and nodes end."""
 
 import contextlib
 import json
 import os
 import shlex
 import subprocess
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from broker_admin import read
 from code_blocks import run_bash
-from exactly_once_runs import ALL_ONCE, HOOKS, incoming
+from exactly_once_runs import ALL_ONCE, HOOKS, MICRO_BATCHES, incoming
 from fetched_jars import pyspark_jars
 from hadoop import Hadoop, yarn
 from kafka_sink.broker import LocalKafka
 from kafka_sink.broker.process import LeashedProcess
+from kafka_sink.cli.verification.receipts import Receipts
+from kafka_sink.records.receipt_file import filesystem_of
+from kerberized_kafka import KerberizedKafka, kerberized_kafka, of_keytab
 from shipment import ROOT, Shipment
 from spark_writes import numbers_in
 from standalone_spark import SPARK_HOME, bare_environment
@@ -28,6 +31,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1_500)]
 SUPPORT = ROOT / "tests" / "support"
 # A busy machine takes minutes for the start of an application.
 DEADLINE_S = 700
+ENVIRONMENTS = "spark.yarn.appMasterEnv", "spark.executorEnv"
 BRIEF_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 CONF = {
     "spark.yarn.jars": f"local:{pyspark_jars()}/*", "spark.ui.enabled": "false", "spark.executor.instances": "1",
@@ -42,6 +46,12 @@ CONF = {
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hadoop]:
     with yarn(tmp_path_factory.mktemp("yarn")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def kerberized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KerberizedKafka]:
+    with kerberized_kafka(tmp_path_factory.mktemp("realm")) as running:
         yield running
 
 
@@ -79,17 +89,20 @@ def at(
 
 
 @contextlib.contextmanager
-def submitted(at: At, shipment: Shipment, app: str, *arguments: str, **environment: str) -> Iterator[LeashedProcess]:
-    """The application in cluster mode, with variables for its master. Its output is in `submitted.out`."""
-    variables = {"PYSPARK_PYTHON": str(shipment.installed), **environment}
-    # YARN puts the values into a script, between double quotes.
-    confs = (f"spark.yarn.appMasterEnv.{name}=" + value.replace('"', '\\"') for name, value in variables.items())
-    given = [word for conf in (*confs, "spark.yarn.maxAppAttempts=2") for word in ("--conf", conf)]
+def submitted(
+    at: At, shipment: Shipment, arguments: Sequence[str], environment: Mapping[str, str], *options: str
+) -> Iterator[LeashedProcess]:
+    """exactly_once_app.py in cluster mode. `environment`: variables for its master and its executors. Its output is in
+    `submitted.out`."""
+    confs = {f"{of}.{name}": value for name, value in environment.items() for of in ENVIRONMENTS}
+    confs |= {f"{ENVIRONMENTS[0]}.PYSPARK_PYTHON": str(shipment.installed), "spark.yarn.maxAppAttempts": "2"}
+    given = [word for name, value in confs.items() for word in ("--conf", f"{name}={value}")]
     command = [SPARK_HOME / "bin" / "spark-submit", "--master", "yarn", "--deploy-mode", "cluster", *given]
     with (at.folder / "submitted.out").open("wb") as said:
         process = LeashedProcess(
-            [*command, SUPPORT / app, *arguments], grace_seconds=0, stdout=said, stderr=subprocess.STDOUT, cwd=at.folder
-        )
+            [*command, *options, SUPPORT / "exactly_once_app.py", *arguments], grace_seconds=0, stdout=said,
+            stderr=subprocess.STDOUT, cwd=at.folder,
+        )  # fmt: skip
     try:
         yield process
     finally:
@@ -97,23 +110,47 @@ def submitted(at: At, shipment: Shipment, app: str, *arguments: str, **environme
 
 
 def end_well(at: At, process: LeashedProcess) -> None:
-    wait_until(lambda: process.returncode is not None, DEADLINE_S, "the application ends")
+    """And each row is there once, with its receipt."""
+    wait_for(at, process, lambda: process.returncode is not None, "the application ends")
     said = (at.folder / "submitted.out").read_text(errors="replace")
     assert process.returncode == 0, said[-4_000:] + at.cluster.output_of_containers("stderr")[-8_000:]
+    assert read(at.kafka, at.topic) == ALL_ONCE
+    receipts = Receipts(*filesystem_of(f"{at.cluster.name_node}/receipts/{at.topic}"))
+    assert (receipts.files, receipts.row_count) == (MICRO_BATCHES, ALL_ONCE.total())
+    assert not receipts.unreadable
 
 
-def stream(at: At) -> list[str]:
-    """Arguments of exactly_once_app.py: files that are here, and a checkpoint in HDFS."""
-    files, checkpoint = incoming(at.folder / "incoming").as_uri(), f"{at.cluster.name_node}/streams/{at.topic}"
-    return [at.kafka.bootstrap_servers, at.topic, files, checkpoint, "--submitted"]
+def wait_for(at: At, process: LeashedProcess, condition: Callable[[], object], what: str) -> None:
+    wait_until(lambda: process.returncode is not None or condition(), DEADLINE_S, what)
+    assert condition(), (at.folder / "submitted.out").read_text(errors="replace")[-4_000:]
 
 
-def hook(at: At, step: str, kill: str) -> dict[str, str]:
-    """The variables of `hooks/sitecustomize.py`, for the driver's processes."""
+def stream(at: At, servers: str = "", **options: str) -> list[str]:
+    """Arguments of exactly_once_app.py: files that are here, checkpoint and receipts in HDFS."""
+    files, of_hdfs = incoming(at.folder / "incoming").as_uri(), at.cluster.name_node
+    options["receiptsPath"] = f"{of_hdfs}/receipts/{at.topic}"
+    given = [f"{name}={value}" for name, value in options.items()]
+    places = servers or at.kafka.bootstrap_servers, at.topic, files, f"{of_hdfs}/streams/{at.topic}"
+    return [*places, *given, "--submitted"]
+
+
+def hook(at: At, *holds: str, step: str = "", kill: str = "") -> dict[str, str]:
+    """The variables of `hooks/sitecustomize.py`. The pipes of `holds` are in the folder, `held-0` first."""
+    gates = {each: str(at.folder / f"held-{number}") for number, each in enumerate(holds)}
+    for gate in gates.values():
+        os.mkfifo(gate)
     files = {"once": str(at.folder / "happened"), "log": str(at.folder / "requests")}
-    # YARN takes two braces for the end of a variable's name.
-    told = json.dumps({"holds": {}, "step": step, "kill": kill, **files})
-    return {"PYKAFKA_HOOK": told, "PYTHONPATH": str(HOOKS)}
+    # YARN puts values into a script between double quotes, Spark gives those of executors to Python as they are.
+    told = at.folder / "hook.json"
+    told.write_text(json.dumps({"holds": gates, "step": step, "kill": kill, **files}))
+    return {"PYKAFKA_HOOK": str(told), "PYTHONPATH": str(HOOKS)}
+
+
+def go_on(at: At) -> None:
+    """All that wait at a pipe, as many as live."""
+    for gate in at.folder.glob("held-?"):
+        with contextlib.suppress(OSError):  # nobody reads it
+            os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
 
 
 def test_a_packed_environment_in_client_mode(at: At, shipment: Shipment) -> None:
@@ -145,9 +182,53 @@ def check_told(at: At, shipment: Shipment, said: str, unpacked: dict[str, Path])
 def test_an_application_master_that_is_killed_is_started_again(at: At, shipment: Shipment) -> None:
     """All its processes are killed when the sink has committed micro-batch 0, which the checkpoint in HDFS has not
     recorded: the next attempt would write it again."""
-    hooked = hook(at, f"after EndTxn {at.topic}.driver commit", "application")
-    with submitted(at, shipment, "exactly_once_app.py", *stream(at), **hooked) as application:
+    hooked = hook(at, step=f"after EndTxn {at.topic}.driver commit", kill="application")
+    with submitted(at, shipment, stream(at), hooked) as application:
         end_well(at, application)
     assert (at.folder / "happened").exists()
-    assert sorted(at.cluster.attempts()) == [1, 2]
-    assert read(at.kafka, at.topic) == ALL_ONCE
+    assert at.cluster.attempts() == [1, 2]
+
+
+def test_a_node_manager_of_executors_is_killed(at: At, shipment: Shipment) -> None:
+    """Each of two executors has a task whose rows are sent. No more containers fit beside the application master, so
+    one of them or both are on the other node."""
+    hooked = hook(at, *(f"before TxnOffsetCommit {at.topic}.{slot}" for slot in range(2)))
+    both = "--num-executors", "2", "--conf", f"spark.scheduler.maxRegisteredResourcesWaitingTime={DEADLINE_S}s"
+    with submitted(at, shipment, stream(at), hooked, *both) as application:
+        wait_for(at, application, lambda: len(list(at.folder.glob("held-?.reached"))) == 2, "both tasks wait")
+        containers = at.cluster.containers()
+        (other,) = {"node-manager-0", "node-manager-1"} - {containers[1, 1]}
+        with at.cluster.without(other):
+            lost = "Lost executor"
+            wait_for(at, application, lambda: lost in at.cluster.output_of_containers("stderr"), "an executor is lost")
+            go_on(at)
+            end_well(at, application)
+    assert at.cluster.attempts() == [1]
+
+
+def test_the_node_manager_of_an_application_master_is_killed(at: At, shipment: Shipment) -> None:
+    """The next attempt begins beside it, in the middle of a micro-batch that it has not decided. It goes on later."""
+    hooked = hook(at, f"before EndTxn {at.topic}.driver commit")
+    with submitted(at, shipment, stream(at), hooked) as application:
+        wait_for(at, application, (at.folder / "held-0.reached").exists, "the commit waits")
+        with at.cluster.without(at.cluster.containers()[1, 1]):
+            plans, requests = f"InitProducerId {at.topic}.driver", at.folder / "requests"
+            before = requests.read_text().count(plans)
+            wait_for(at, application, lambda: requests.read_text().count(plans) > before, "the next attempt plans")
+            go_on(at)
+            end_well(at, application)
+    assert at.cluster.attempts() == [1, 2]
+
+
+def test_a_keytab_that_is_shipped_by_files(at: At, shipment: Shipment, kerberized: KerberizedKafka) -> None:
+    """Driver and executors find it in their working folders."""
+    kerberized.kafka.create_topic(at.topic, 2)
+    at = replace(at, kafka=kerberized.kafka)
+    options = kerberized.options(of_keytab("app.keytab", "alice"))
+    servers = options.pop("kafka.bootstrap.servers")
+    arguments, realm = stream(at, servers, **options), {"KRB5_CONFIG": str(kerberized.realm.krb5_conf)}
+    before = kerberized.realm.tickets_issued("alice")
+    with submitted(at, shipment, arguments, realm, "--files", f"{kerberized.keytab}#app.keytab") as application:
+        end_well(at, application)
+    # In a process of the driver and in one of an executor at least.
+    assert kerberized.realm.tickets_issued("alice") >= before + 2

@@ -5,6 +5,7 @@ once, and pyspark has the other jars.
 """
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -26,6 +27,7 @@ JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.leve
 # Of pyspark's jars, beside Hadoop's client.
 LOGGING = ("slf4j-api-*.jar", "log4j-*.jar", "jcl-over-slf4j-*.jar", "jsr305-*.jar")
 SERVERS = "org.apache.hadoop.hdfs.server", "org.apache.hadoop.yarn.server"
+REGISTERED = "Registered with ResourceManager"
 WITH_PAGES = "hdfs", "datanode", "cluster", "node"
 # Beside the minicluster. The ResourceManager makes a certificate with Bouncy Castle.
 MODULES = (
@@ -71,12 +73,31 @@ class Hadoop:
         properties = [f"-D{key}={value}" for key, value in own.items()]
         self.start(name, f"{SERVERS[1]}.nodemanager.NodeManager", *properties)
 
-    def attempts(self) -> dict[int, str]:
-        """The attempts of the newest application: each one's number, and the NodeManager of its master."""
-        found = [*self.folder.glob("node-manager-*/log/application_*/container_*_000001")]
+    def containers(self) -> dict[tuple[int, int], str]:
+        """Those of the newest application: the numbers of attempt and container, and the NodeManager. The first one of
+        an attempt has the application master."""
+        found = [*self.folder.glob("node-manager-*/log/application_*/container_*")]
         newest = max((each.parent.name for each in found), default="")
         of_newest = (each for each in found if each.parent.name == newest)
-        return {int(each.name.split("_")[-2]): each.parents[2].name for each in of_newest}
+        return {(int(attempt), int(number)): each.parents[2].name
+                for each in of_newest for attempt, number in [each.name.split("_")[-2:]]}  # fmt: skip
+
+    def attempts(self) -> list[int]:
+        """Those of the newest application, as the ResourceManager tells: a NodeManager that starts removes folders."""
+        found = re.findall(r"appattempt_(\d+_\d+)_(\d+) State change from NEW ", self.said("resource-manager"))
+        newest = max(application for application, _ in found)
+        return [int(attempt) for application, attempt in found if application == newest]
+
+    @contextmanager
+    def without(self, node_manager: str) -> Iterator[None]:
+        """Kill a NodeManager, whose containers live on, and start it again at the end."""
+        self.daemons[node_manager].end()
+        try:
+            yield
+        finally:
+            registered = self.said(node_manager).count(REGISTERED)
+            self.start_node_manager(node_manager)
+            wait_until(lambda: self.said(node_manager).count(REGISTERED) > registered, DEADLINE_S, "a NodeManager")
 
     def output_of_containers(self, file: str) -> str:
         """The files of that name (stdout, stderr) of all containers that were started."""
@@ -168,7 +189,7 @@ def yarn(folder: Path) -> Iterator[Hadoop]:
 
 def _has_nodes(cluster: Hadoop) -> bool:
     _check_living(cluster)
-    return all("Registered with ResourceManager" in cluster.said(f"node-manager-{number}") for number in range(2))
+    return all(REGISTERED in cluster.said(f"node-manager-{number}") for number in range(2))
 
 
 def _check_living(cluster: Hadoop) -> None:

@@ -1,7 +1,7 @@
 """Kills or pauses processes of a Spark application at a named step of the two-phase commit.
 
 Python imports this when it starts, where its folder is on PYTHONPATH: in the user's process, in the workers that plan
-and commit, in tasks. PYKAFKA_HOOK says, as JSON, what to do:
+and commit, in tasks. PYKAFKA_HOOK says, as JSON or in a file of JSON, what to do:
 
     step   "before EndTxn orders.driver commit": before or after; the request; its key; of EndTxn also how.
            DescribeProducers is the one that follows the markers' OffsetFetch, not those before a decision;
@@ -95,5 +95,5 @@ def kill_session() -> None:
             continue
 
 
-if "PYKAFKA_HOOK" in os.environ:
-    install(**json.loads(os.environ["PYKAFKA_HOOK"]))
+if hook := os.environ.get("PYKAFKA_HOOK"):
+    install(**json.loads(hook if hook.startswith("{") else Path(hook).read_text()))
