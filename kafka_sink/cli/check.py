@@ -186,5 +186,5 @@ def from_executors(spark: SparkSession, config: ClientConfig) -> Report:
         return examine_from_executors(spark, config)
     except Exception as failure:
         found = f"Python functions cannot run there, so the brokers were not checked from there: {telling(failure)}"
-        remedy = "set PYSPARK_PYTHON, which runs functions, to a Python that has pyspark-pykafka and Spark's pyarrow"
+        remedy = "set PYSPARK_PYTHON, which runs functions, to a Python that has pyspark-pykafka"
         return Report((Verdict("python", "functions", warning(found, remedy), seen_from="executors"),))
