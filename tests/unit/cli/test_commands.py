@@ -279,7 +279,7 @@ def test_the_last_of_each_log_counts_by_number(tmp_path: Path, name: str, scheme
 
 
 @pytest.mark.parametrize(("location", "uri"), [
-    ("s3a://bucket/a%20b ü", "s3://bucket/a%2520b%20%C3%BC"), ("hdfs:///a%b", "hdfs:///a%25b"),
+    ("s3a://bucket/a%20b ü", "s3://bucket/a%2520b%20%C3%BC"), ("gs://bucket/a%b", "gs://bucket/a%25b"),
     ("s3://k:s%2F@bucket/a%20b?endpoint_override=h%3A1", "s3://k:s%2F@bucket/a%2520b?endpoint_override=h%3A1"),
 ])  # fmt: skip
 def test_a_checkpoint_elsewhere_is_where_spark_has_it(
