@@ -5,11 +5,13 @@ pykafka, Spark's own `format("kafka")`, and a Python source and sink that do not
 Python source, take turns. "export" is `kafka_sink.export`, beside a write of the others. After the job the application
 waits until Spark has ended its idle workers (a minute), and runs the job again. The first round finds all files on the
 disk. The second table has the processes of each step: what Spark started them for, how many, their CPU, and when the
-first of them began. `--conf` sets a conf of Spark in all applications, so that settings can be compared; a
-`spark.python.daemon.module` of your own forgets what ended workers used.
+first of them began. hypothesis, which kio imports where it finds it, is hidden, because users have none. `--conf` sets
+a conf of Spark in all applications, so that settings can be compared; a `spark.python.daemon.module` of your own
+forgets what ended workers used.
 """
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -51,13 +53,22 @@ def fill(on: Bench) -> str:
     return topic
 
 
+def as_users(on: Bench) -> str:
+    """Return a folder to search first, whose hypothesis cannot be imported."""
+    folder = on.folder / "as-users"
+    folder.mkdir(exist_ok=True)
+    (folder / "hypothesis.py").write_text("raise ImportError\n")
+    return str(folder)
+
+
 def measure(on: Bench, case: Case, given: dict[str, Any]) -> list[Run]:
     """Return the run of a new application, and the one after its idle time, if it has one."""
     (empty,) = on.topics.create(PARTITIONS)
     with tempfile.TemporaryDirectory(dir=on.folder) as folder:
         given = given | case._asdict() | {"empty": empty, "folder": folder, "servers": on.kafka.bootstrap_servers}
         command = [sys.executable, str(HERE / "cold_driver.py"), json.dumps(given)]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join((as_users(on), os.environ["PYTHONPATH"]))}
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
     if ended.returncode:
         raise SystemExit(f"{case}: {ended.stderr[-4_000:]}")
     runs = [Run.read(line) for line in ended.stdout.splitlines() if line.startswith("{")]
