@@ -36,7 +36,10 @@ from kafka_sink.options.table import REFUSED, WRITING
 
 OK, FAILED, WRONG_USAGE = 0, 1, 2
 SERVERS = ("--option", "kafka.bootstrap.servers=b:9092")
-SOURCES = {"pyspark/__init__.py": "x = 1\n", "pyspark/daemon.py": "x = 2\n", "pyspark/py.typed": ""}
+SOURCES = {
+    "pyspark/__init__.py": "x = 1\n", "pyspark/daemon.py": "x = 2\n", "pyspark/py.typed": "",
+    "pyspark/sql/tests/test_daemon.py": "x = 3\n",
+}  # fmt: skip
 QUERY = "7e1c"
 METADATA = '{"batchWatermarkMs":0,"conf":{"a":"b"}}'
 

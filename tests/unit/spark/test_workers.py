@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from kafka_sink.doctor.interpreter import this_interpreter
+from kafka_sink.doctor.interpreter import own_archives, this_interpreter
 from kafka_sink.doctor.report import Report, Status
 from kafka_sink.errors import MissingOption, ProduceRejected
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest
@@ -88,7 +88,8 @@ def forked():
     if os.fork() == 0:
         import pyarrow as pa, pyarrow.compute as pc
         total = pc.sum(pa.chunked_array([pa.array(range(1000))] * 100)).as_py()  # by Arrow's threads
-        os.write(writing, json.dumps([random.random(), uuid.uuid4().hex, total]).encode())
+        of_numpy = sys.modules["numpy.random"].random()
+        os.write(writing, json.dumps([total, random.random(), uuid.uuid4().hex, of_numpy]).encode())
         os._exit(0)
     os.close(writing)
     os.wait()
@@ -106,8 +107,7 @@ print(json.dumps({
     "sockets": [each for each in open_files if each.startswith("socket")],
     "locked": [repr(each) for each in attributes if isinstance(each, type(threading.Lock())) and each.locked()],
     "clients": len(KEPT._clients),
-    "shared generators": [name for name in ("numpy.random", "pandas") if name in sys.modules],
-    "needed": sorted(set(daemon.MODULES) - set(sys.modules)),
+    "needed": sorted({*daemon.MODULES, "pandas"} - set(sys.modules)),
     "forks": [forked(), forked()],
 }))
 """
@@ -126,12 +126,32 @@ def test_it_forks_without_threads_connections_locks_and_generators_in_common() -
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
     assert ended.returncode == 0, ended.stderr
     found = json.loads(ended.stdout)
-    (random, identifier, total), (other_random, other_identifier, _) = found.pop("forks")
+    (total, *drawn), (_, *others) = found.pop("forks")
     assert found == {
-        "may fork": True, "threads": 1, "sockets": [], "locked": [], "clients": 0, "shared generators": [],
-        "needed": [],
+        "may fork": True, "threads": 1, "sockets": [], "locked": [], "clients": 0, "needed": [],
     }  # fmt: skip
-    assert total == 49_950_000 and random != other_random and identifier != other_identifier
+    assert total == 49_950_000 and not set(drawn) & set(others)
+
+
+FROM_ARCHIVE = """
+import sys
+from kafka_sink.spark import daemon
+
+daemon.prepare()
+noted = [path for path in sys.path_importer_cache if "pyspark.zip" in path]
+import pyspark.sql.plot
+print(pyspark.sql.plot.__file__, noted)
+"""
+
+
+def test_no_worker_reads_the_list_of_sparks_archive_for_each_package() -> None:
+    """Python 3.11 does so for each importer that it has, when a worker begins."""
+    archives = os.pathsep.join(map(str, own_archives()))
+    command = [sys.executable, "-c", FROM_ARCHIVE]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([archives, *sys.path])}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    assert ended.returncode == 0, ended.stderr
+    assert "/pyspark.zip/pyspark/sql/plot/__init__.py" in ended.stdout and ended.stdout.endswith(" []\n")
 
 
 def test_with_a_thread_it_becomes_sparks_own_server() -> None:
