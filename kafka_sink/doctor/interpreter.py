@@ -193,8 +193,8 @@ def compile_archive(archive: Path) -> int:
     """Put `x.pyc` beside each `x.py` that lacks it, and return their number. Raises OSError, BadZipFile.
 
     Python takes it first, without a look at the source, if it is of its own version. Any other Python takes the source.
-    Sources stay where they are in the file, because a running Python has noted the places. Tests, two thirds of all modules,
-    stay sources alone: when a worker starts, Python 3.11 reads the list of the archive for each package.
+    Sources stay where they are in the file, because a running Python has noted the places. Tests, two thirds of the
+    modules, stay sources alone: when a worker starts, Python 3.11 reads the list of the archive for each package.
 
     Source: zipimport (_zip_searchorder, _unmarshal_code), PEP 552; PythonUtils.scala (sparkPythonPath).
     """
