@@ -142,7 +142,7 @@ def encoded(rows: pa.Array, head: bytes, *, written: tuple[str, ...], plan: V.Va
     schema, named = _parsed(written)
     if not is_raw and (fast := avro_encoding.encoded(rows, head, schema, named, plan)) is not None:
         return fast
-    values = V.python_values(rows, plan)
+    values = V.python_rows(rows, plan)
     if is_raw:
         return framed(head, values, lambda data, row: data.write(row[ONLY]))
     write = extra("fastavro", on_executor=True).schemaless_writer

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -135,22 +135,28 @@ def varint(number: int) -> bytes:
     return bytes((low | 0x80,)) + varint(rest) if rest else bytes((low,))
 
 
-def framed(head: bytes, rows: Sequence[Any], write: Callable[[BinaryIO, Any], object]) -> pa.Array:
+def framed(head: bytes, rows: Iterable[Any], write: Callable[[BinaryIO, Any], object]) -> pa.Array:
     """Return a binary array with one value for each row: `head`, then the output of `write`. None gives null.
 
     All payloads are written into one buffer, because `pa.array` of a list of bytes would copy them and import pandas.
     Raises OverflowError for more than 2 GiB in a batch. Arrow batches of Spark are usually much smaller.
     """
     data = io.BytesIO()
-    ends = np.zeros(len(rows) + 1, np.int64)
-    for number, row in enumerate(rows, 1):
-        if row is not None:
+    ends, nulls = [0], []
+    for number, row in enumerate(rows):
+        if row is None:
+            nulls.append(number)
+        else:
             data.write(head)
             write(data, row)
-        ends[number] = data.tell()
+        ends.append(data.tell())
+    count = len(ends) - 1
     if ends[-1] > np.iinfo(np.int32).max:
-        raise OverflowError(f"{len(rows)} rows, {ends[-1]} bytes: lower spark.sql.execution.arrow.maxRecordsPerBatch")
-    present = np.fromiter((row is not None for row in rows), bool, len(rows))
-    validity = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
-    buffers = [validity, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data.getbuffer())]
-    return pa.Array.from_buffers(pa.binary(), len(rows), buffers)
+        raise OverflowError(f"{count} rows, {ends[-1]} bytes: lower spark.sql.execution.arrow.maxRecordsPerBatch")
+    validity = None
+    if nulls:
+        present = np.ones(count, bool)
+        present[nulls] = False
+        validity = pa.py_buffer(np.packbits(present, bitorder="little"))
+    buffers = [validity, pa.py_buffer(np.array(ends, np.int32)), pa.py_buffer(data.getbuffer())]
+    return pa.Array.from_buffers(pa.binary(), count, buffers)

@@ -234,7 +234,7 @@ def encoded(rows: pa.Array, head: bytes, *, files: tuple[bytes, ...], name: str,
         # Deterministic, because a map has no order, and equal Kafka keys must be equal bytes.
         data.write(message(**row).SerializeToString(deterministic=True))
 
-    return framed(head, V.python_values(rows, plan), write)
+    return framed(head, V.python_rows(rows, plan), write)
 
 
 @functools.lru_cache(maxsize=16)

@@ -9,7 +9,7 @@ Raises ValueNotInSchema, with the column's path and never its payload.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,10 @@ MOST_MICROS_IN_NANOS = (2**63 - 1) // 1000
 # The least number that takes 2 bytes with its sign, 3, to 8; of two digits, three, to twenty.
 LEAST_OF_SIZE = np.array([1 << bits for bits in range(7, 63, 8)], np.int64)
 POWERS_OF_10 = np.array([10**digits for digits in range(1, 20)], np.uint64)
+
+# Rows that are Python's objects at a time. More would outlive the garbage collector's first looks at them, which made
+# writing 10 to 15 percent slower.
+CHUNK_ROWS = 256
 
 # (values without nulls, path of the column) -> as many Python values
 Convert = Callable[[pa.Array, str], list[Any]]
@@ -81,6 +85,12 @@ class Branch:
 
 Single = Leaf | Record | Items | Entries
 Values = Single | Branch
+
+
+def python_rows(rows: pa.Array, plan: Values) -> Iterator[Any]:
+    """Yield one value for each row, None for a null. Raises ValueNotInSchema."""
+    for first in range(0, len(rows), CHUNK_ROWS):
+        yield from python_values(rows.slice(first, CHUNK_ROWS), plan)
 
 
 def python_values(array: pa.Array, plan: Values) -> list[Any]:

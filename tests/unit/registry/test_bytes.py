@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
+from unittest import mock
 
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -23,7 +24,8 @@ from pyspark.sql import types as T
 
 from avro_kinds import DECIMALS, MOMENT, logical, nested, or_null, record_of, with_names
 from kafka_sink.errors import ColumnNotInSchema, SchemaUnreadable, ValueNotInSchema
-from kafka_sink.registry import avro, column, protobuf
+from kafka_sink.records.kernel import fallback
+from kafka_sink.registry import avro, avro_encoding, column, protobuf, values
 from kafka_sink.registry.forms import prefix
 from kafka_sink.registry.registering import Registry, subject_name
 from registry_rows import COLUMNS, Rows, arrow_rows, columns_of, message_class, random_rows
@@ -55,6 +57,18 @@ def test_avro_of_any_schema_and_value(data: st.DataObject, is_key: bool) -> None
     assert isinstance(kind.spark, T.StructType)
     written = ours(client, avro, schema, kind.spark, rows, is_key)
     assert written == officially(client, schema, rows, is_key)
+
+
+@settings(max_examples=25, deadline=None)
+@given(random_rows(), st.integers(1, 3), st.sampled_from([avro, protobuf]))
+def test_rows_in_small_parts_are_the_same_bytes(rows: Rows, part: int, form: Any) -> None:
+    text = avro.derived(COLUMNS, "r") if form is avro else protobuf.derived(COLUMNS, "r", None)
+    encoding = form.fitted(text, COLUMNS)
+    given_rows = arrow_rows([None, *rows, *rows])[1:]
+    with mock.patch.object(avro_encoding, "KERNEL", fallback()):
+        each = [encoding.encode(arrow_rows([row]), b"head").to_pylist()[0] for row in rows]
+        with mock.patch.object(values, "CHUNK_ROWS", part):
+            assert encoding.encode(given_rows, b"head").to_pylist() == each + each
 
 
 def test_a_decimal_takes_the_bytes_that_java_takes() -> None:
