@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 
 from kafka_sink.errors import ReadError, RecordUndecodable, RegistryRefused, RegistryUnreachable, SchemaIdsUnknown
 from kafka_sink.records.kernel import fallback
-from kafka_sink.registry import avro_program, decoding, json_reading, protobuf_reading, protoc
+from kafka_sink.registry import avro_program, decoding, json_reading, protobuf_reading, protoc, registering
 from kafka_sink.registry.arrays import BadRecord
 from kafka_sink.registry.avro_reading import Reader
 from kafka_sink.registry.decoding import Batch, Reading, decoded, head_of
 from kafka_sink.registry.references import Written
+from scripted_peers import drips, peer
 from small_registry import SmallRegistry, small_registry
 
 ID = '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}'
@@ -286,6 +287,15 @@ def test_a_registry_that_is_down_fails_the_task_and_known_ids_go_on(registry: Sm
     gone = Reading("gone", of.reader, {"url": "http://127.0.0.1:1", **QUICK}, "orders-value", True)
     with pytest.raises(RegistryUnreachable):
         decoded(gone, batch([framed(first, 1)]))
+
+
+def test_a_registry_that_answers_too_slowly_fails_the_task_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registering, "ASK_TIMEOUT_S", 0.5)
+    begun = time.monotonic()
+    with peer(drips(b"HTTP/1.1 200 OK\r\n")) as port, pytest.raises(RegistryUnreachable, match=r"within 0\.5 s"):
+        slow = Reading("slow", partial(Reader, Written(ID)), {"url": f"http://127.0.0.1:{port}", **QUICK}, "s", True)
+        decoded(slow, batch([framed(1, 1)]))
+    assert time.monotonic() - begun < 60
 
 
 def test_a_wrong_url_or_password_is_no_bad_record(registry: SmallRegistry) -> None:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import jsonschema
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
@@ -90,6 +91,36 @@ def test_what_is_referred_to_is_read_in_the_schema_and_in_others() -> None:
     whole = {"properties": {"at": {"$ref": "place.json"}, "to": {"$ref": "#/$defs/s"}}, "$defs": {"s": STRING}}
     found = decoded(reader(whole, **{"place.json": place}), '{"at": {"lat": 1}, "to": "x"}')
     assert found == [{"at": {"lat": 1.0}, "to": "x"}]
+
+
+WHOLE_NUMBER = {"type": "integer"}
+
+
+@pytest.mark.parametrize(
+    ("draft", "keyword", "anchored", "more"),
+    [
+        ("http://json-schema.org/draft-04/schema#", "id", {"id": "#n"}, {"minimum": 0, "exclusiveMinimum": True}),
+        ("http://json-schema.org/draft-06/schema#", "$id", {"$id": "#n"}, {"exclusiveMinimum": 0}),
+        ("http://json-schema.org/draft-07/schema#", "$id", {"$id": "#n"}, {"if": {"minimum": 9}, "then": {}}),
+        ("https://json-schema.org/draft/2019-09/schema", "$id", {"$anchor": "n"}, {"unevaluatedProperties": False}),
+        ("https://json-schema.org/draft/2020-12/schema", "$id", {"$anchor": "n"}, {"$dynamicAnchor": "m"}),
+    ],
+)  # fmt: skip
+def test_each_draft_finds_what_it_refers_to(draft: str, keyword: str, anchored: Any, more: Any) -> None:
+    schema = {
+        "$schema": draft, keyword: "https://a.b/order.json", "type": "object", "required": ["a"],
+        "properties": {"a": {"$ref": "#n"}, "b": {"$ref": "m.json"}, "c": {"oneOf": [{"type": "null"}, WHOLE_NUMBER]}},
+        "definitions": {"n": {**WHOLE_NUMBER, **anchored, **more}, "m": {**STRING, keyword: "m.json"}},
+    }  # fmt: skip
+    validator = jsonschema.validators.validator_for(schema)(schema)
+    of = reader(schema)
+    assert of.spark_type.simpleString() == "struct<a:bigint,b:string,c:bigint>"
+    for value in ({"a": 7, "b": "x", "c": None}, {"a": 8, "c": 1}):
+        assert validator.is_valid(value)
+        assert decoded(of, json.dumps(value)) == [{"b": None, **value}]
+    assert not validator.is_valid({"a": "7"})
+    with pytest.raises(BadRecord, match="a: the value"):
+        decoded(of, '{"a": "7"}')
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,10 @@ from pyspark.sql import types as T
 
 from http_endpoints import registry_stand_in
 from kafka_sink import errors
-from kafka_sink.registry import avro, avro_reading, column, json_schema, protobuf, references
+from kafka_sink.registry import avro, avro_reading, column, json_reading, json_schema, protobuf, references
 from kafka_sink.registry.decoding import Batch, Reading, decoded
 from kafka_sink.registry.forms import prefix
-from kafka_sink.registry.references import referred
+from kafka_sink.registry.references import Written, referred
 from kafka_sink.registry.registering import Registry
 from registry_rows import arrow_rows, columns_of
 
@@ -353,6 +353,7 @@ def test_a_json_ref_finds_what_the_official_validator_finds(kind: str) -> None:
     with pytest.raises(errors.ColumnNotInSchema) as refused:
         json_schema.fitted(text, columns_of(n=T.BooleanType()))
     assert refused.value.column == "n"
+    assert json_reading.Reader(Written(text)).spark_type.simpleString() == "struct<n:bigint>"
     validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft7Validator)(schema)
     assert validator.is_valid({"n": 1}) and not validator.is_valid({"n": True})
 
