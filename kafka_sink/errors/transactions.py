@@ -119,7 +119,8 @@ class NonDeterministicReplay(ExactlyOnceError):
             if self._is_batch
             else "Look for rand(), current_timestamp(), a changed query, changed options of its source "
             "(minPartitions, maxPartitions), or inputs that changed; restart with the query that wrote it first. "
-            "`pykafka transactions list` shows how many tasks it had (SLOTS).",
+            "`pykafka transactions list` shows how many tasks it had (SLOTS). If a schema registry has learned an id "
+            "since, and all rows of the first run can be read, start behind them, with a new checkpoint.",
         )
 
 

@@ -16,9 +16,11 @@ from pyspark.sql import functions as F
 import kafka_sink
 from comparison import Record
 from effort import variants
+from exactly_once_runs import is_unrecorded
+from kafka_sink.errors import NonDeterministicReplay, TooManyBadRows
 from kafka_sink.registry import deserialized, serialized
 from small_registry import small_registry
-from spark_writes import Here, finish
+from spark_writes import Here, error_of, finish
 
 DEADLINE_S = 60
 GUARANTEES = ["at-least-once", "exactly-once"]
@@ -297,10 +299,15 @@ def undecodable(here: Here) -> str:
     return name
 
 
-def decoded(here: Here, reader: Any, source: str, url: str) -> DataFrame:
+def records_of(here: Here, reader: Any, source: str, first: str) -> DataFrame:
+    of_read = {"kafka.bootstrap.servers": here.servers, "subscribe": source, "startingOffsets": first}
+    records: DataFrame = reader.format("pykafka").options(**of_read, includeHeaders="true").load()
+    return records
+
+
+def decoded(here: Here, reader: Any, source: str, url: str, first: str = "earliest") -> DataFrame:
     """Rows whose schema takes no null, and dead letters, whose rows have a column that is not null."""
-    of_read = {"kafka.bootstrap.servers": here.servers, "subscribe": source, "startingOffsets": "earliest"}
-    records = reader.format("pykafka").options(**of_read, includeHeaders="true").load()
+    records = records_of(here, reader, source, first)
     of = {"topic": source, "form": "avro", "registry": {"url": url}, "bad_rows": "deadLetter"}
     rows = records.select("key", deserialized(records, "value", **of).alias("order"))
     rows = rows.selectExpr("key", "order.value.id", "order.dead_letter")
@@ -358,3 +365,115 @@ def test_undecodable_records_of_a_batch_are_in_its_transaction_and_need_a_place(
     assert (result.rows, result.dead_lettered) == (6, 3)
     assert [json.loads(record.value or b"") for record in read(here, copy)[3:]] == [{"id": "YQ=="}, {}, {}]
     assert [letter.value for letter in read(here, letters)[3:]] == list(UNDECODABLE)
+
+
+def test_a_row_of_which_key_and_value_are_decoded_has_one_dead_letter(here: Here) -> None:
+    source, copy, letters = here.topic(1, KEPT), here.topic(1), here.topic(1)
+    pairs = [(GOOD, GOOD), (b"bad key", GOOD), (GOOD, b"bad value"), (b"bad key", b"bad value"), (None, GOOD)]
+    rows: list[Any] = [(*pair, [("h", b"1")]) for pair in pairs]
+    schema = "key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    here.save(here.spark.createDataFrame(rows, schema).coalesce(1), source)
+    with small_registry() as registry:
+        for part in ("key", "value"):
+            registry.add(f"{source}-{part}", ORDER)
+        records = records_of(here, here.spark.read, source, "earliest")
+        of = {"topic": source, "form": "avro", "registry": {"url": registry.url}, "bad_rows": "deadLetter"}
+        both = records.select(
+            deserialized(records, "key", **of, is_key=True).alias("k"), deserialized(records, "value", **of).alias("v")
+        )
+        frame = both.select(
+            F.col("k.value.id").alias("by"), "v.value.id",
+            F.coalesce("k.dead_letter", "v.dead_letter").alias("dead_letter"),
+        )  # fmt: skip
+        to = {"form": "avro", "topic": "copy", "registry": {"url": registry.url}}
+        key, value = (serialized(frame, [name], **to, is_key=name == "by") for name in ("by", "id"))
+        out = frame.select(key.alias("key"), value.alias("value"), "dead_letter")
+        written(here, out, copy, options("exactly-once", letters))
+    of_copy = [(record.key and record.key[5:], record.value and record.value[5:]) for record in read(here, copy)]
+    assert of_copy == [(b"\2\x0e", b"\2\x0e"), (None, b"\2\x0e")]
+    assert [(letter.key, letter.value) for letter in read(here, letters)] == pairs[1:4]
+
+
+# --- a registry that learns an id between a micro-batch and its replay ------------------------------------------------
+
+# The third schema of the registry, which it has later.
+LATE, TO_COME = ORDER.replace('"name": "r"', '"name": "r", "doc": "late"'), b"\0\0\0\0\3\x12"
+
+
+def to_learn(here: Here, source: str, url: str, bad_rows: str, first: str = "earliest") -> DataFrame:
+    """`bytes`: good records go on as they are; with the others rows are encoded anew."""
+    reader = here.spark.readStream
+    if bad_rows == "deadLetter":
+        return decoded(here, reader, source, url, first)
+    records = records_of(here, reader, source, first)
+    of = {"topic": source, "form": "avro", "registry": {"url": url}}
+    if bad_rows == "bytes":
+        order = deserialized(records, "value", **of, bad_rows="deadLetter").alias("order")
+        return records.select("key", "value", "headers", order).selectExpr("key", "value", "order.dead_letter")
+    order = deserialized(records, "value", **of, bad_rows="null").alias("order")
+    rows = records.select("key", order).selectExpr("key", "order.value.id", "CAST(NULL AS STRING) AS note")
+    value = serialized(rows, ["id", "note"], topic="copy", form="avro", registry={"url": url}, schema=COPY)
+    return rows.select("key", value.alias("value"))
+
+
+@pytest.mark.parametrize("bad_rows", variants("deadLetter", "null", "bytes"))
+def test_a_replay_that_can_decode_more_stops_or_keeps_what_is_visible(here: Here, bad_rows: str) -> None:
+    source, copy, letters = here.topic(1, KEPT), here.topic(1), here.topic(1)
+    rows: list[Any] = [(b"a", GOOD), (b"b", TO_COME)]
+    here.save(here.spark.createDataFrame(rows, "key BINARY, value BINARY").coalesce(1), source)
+    given = options("exactly-once", letters)
+    with small_registry() as registry:
+        registry.add(f"{source}-value", ORDER)
+
+        def run(url: str, given: dict[str, str]) -> None:
+            finish(here.start(to_learn(here, source, url, bad_rows), copy, given))
+
+        def found() -> tuple[list[tuple[bytes | None, bytes | None]], list[bytes | None]]:
+            return [(row.key, row.value) for row in read(here, copy)], [row.value for row in read(here, letters)]
+
+        good = GOOD if bad_rows == "bytes" else COPIED
+        first = ([(b"a", good), (b"b", None)], []) if bad_rows == "null" else ([(b"a", good)], [TO_COME])
+        registry.add("copy-value", COPY)
+        run(registry.url, given)
+        assert found() == first
+        is_unrecorded(here.folder)
+        assert registry.add("late", LATE) == 3
+        # Workers of another url have not asked for the id, as those of a new application.
+        fresh = registry.url.replace("127.0.0.1", "localhost")
+        if bad_rows == "bytes":
+            run(fresh, given)
+        else:
+            for _ in range(2):
+                error = error_of(lambda: run(fresh, given))
+                assert isinstance(error, NonDeterministicReplay)
+                assert "a schema registry" in str(error)
+        assert found() == first
+        # What the message proposes: behind the micro-batch, with a new checkpoint.
+        again: list[Any] = [(b"c", TO_COME)]
+        here.save(here.spark.createDataFrame(again, "key BINARY, value BINARY").coalesce(1), source)
+        if bad_rows != "bytes":
+            (here.folder / "checkpoint").rename(here.folder / "old")
+        frame = to_learn(here, source, fresh, bad_rows, json.dumps({source: {"0": 2}}))
+        finish(here.start(frame, copy, given))
+        value = TO_COME if bad_rows == "bytes" else b"\0\0\0\0\2\x12\0"
+        assert found() == (first[0] + [(b"c", value)], first[1])
+
+
+@pytest.mark.long
+def test_a_replay_of_what_is_not_visible_writes_what_it_can_decode_now(here: Here) -> None:
+    source, copy, letters = here.topic(1, KEPT), here.topic(1), here.topic(1)
+    rows: list[Any] = [(b"a", GOOD), (b"b", TO_COME), (b"c", UNDECODABLE[0])]
+    here.save(here.spark.createDataFrame(rows, "key BINARY, value BINARY").coalesce(1), source)
+    given = options("exactly-once", letters, maxBadRows="1")
+    with small_registry() as registry:
+        registry.add(f"{source}-value", ORDER)
+        registry.add("copy-value", COPY)
+        stream = here.spark.readStream
+        query = here.start(decoded(here, stream, source, registry.url), copy, given)
+        assert isinstance(error_of(lambda: finish(query)), TooManyBadRows)
+        assert read(here, copy) == read(here, letters) == []
+        registry.add("late", LATE)
+        fresh = registry.url.replace("127.0.0.1", "localhost")
+        finish(here.start(decoded(here, stream, source, fresh), copy, given))
+    assert [record.value for record in read(here, copy)] == [COPIED, b"\0\0\0\0\2\x12\0"]
+    assert [letter.value for letter in read(here, letters)] == [UNDECODABLE[0]]
