@@ -123,11 +123,11 @@ def test_spark_connect_reads_and_tells_the_errors(kafka: LocalKafka) -> None:
 
 
 @pytest.mark.long
-def test_spark_connect_decodes_by_a_schema_registry_and_no_plan_shows_its_password() -> None:
+def test_spark_connect_decodes_by_a_schema_registry_and_no_plan_shows_its_password(tmp_path: Path) -> None:
     with small_registry("alice:hunter2") as registry:
-        told = told_by("connect_apps.py", "decodes", registry.url)
+        told = told_by("connect_apps.py", "decodes", registry.url, tmp_path)
     rows = [{"id": number, "pair": [number, None]} for number in range(4)]
-    assert told["rows"] == rows
+    assert told["rows"] == told["streamed"] == rows
     assert [reason and reason[:9] for reason in told["reasons"]] == [None, "it does n", "1 bytes a", None]
     failed = told["failure"]
     assert failed["class"] == "RecordUndecodable" and "topic 'orders', partition 7, offset 101" in failed["found"]

@@ -194,8 +194,9 @@ def hostile(spark: SparkSession, peers: str) -> list[dict[str, Any]]:
     ]
 
 
-def decodes(spark: SparkSession, url: str) -> dict[str, Any]:
-    """Records that are encoded and decoded by the registry at `url`, the reasons of two that are not, and the plan."""
+def decodes(spark: SparkSession, url: str, folder: str) -> dict[str, Any]:
+    """Records that are encoded and decoded by the registry at `url`, in a batch and a stream, the reasons of two that
+    are not, and the plan. `folder`: for the stream's input."""
     registry = {"url": url, "basic.auth.user.info": "alice:hunter2"}
     frame = spark.range(0, 4, 1, 1).selectExpr("id", "array(id, null) AS pair")
     value = serialized(frame, ["id", "pair"], topic="orders", form="avro", registry=registry)
@@ -206,10 +207,14 @@ def decodes(spark: SparkSession, url: str) -> dict[str, Any]:
     def decoded(of: Any, **more: Any) -> Any:
         return of.select(deserialized(of, "value", topic="orders", form="avro", registry=registry, **more).alias("r"))
 
+    records.write.parquet(f"{folder}/records")
+    stream = decoded(spark.readStream.schema(records.schema).parquet(f"{folder}/records"))
+    finish(stream.writeStream.format("memory").queryName("streamed").trigger(**NOW).start())
     with_reasons = decoded(bad, bad_rows="null")
     plan = with_reasons._explain_string(extended=True)
     return {
         "rows": [row.asDict(recursive=True)["r"] for row in decoded(records).collect()],
+        "streamed": [row.asDict(recursive=True)["r"] for row in spark.table("streamed").orderBy("r.id").collect()],
         "reasons": [row.reason for row in with_reasons.select("r.*").collect()],
         "failure": failure(decoded(bad).collect), "plan": plan,
     }  # fmt: skip
