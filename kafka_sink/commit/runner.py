@@ -18,9 +18,9 @@ from kafka_sink.commit.requests import (
     ToLeaders,
 )
 from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.protocol.api import PartitionResult
+from kafka_sink.kafka.protocol.api import PartitionResult, PartitionsResponse
 from kafka_sink.kafka.protocol.apis.transaction_state import DescribeProducersRequest, DescribeProducersResponse
-from kafka_sink.kafka.protocol.apis.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from kafka_sink.kafka.protocol.apis.transactions import WriteTxnMarkersRequest
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 
@@ -61,8 +61,8 @@ def _answer(client: AdminClient, effect: BrokerSetting | Pause | ToEveryBroker |
             return DescribeProducersResponse(0, tuple(found.values()))
         case ToLeaders(request=WriteTxnMarkersRequest() as marker) if not client.can_repair():
             refused = (PartitionResult(*partition, ErrorCode.UNSUPPORTED_VERSION) for partition in marker.partitions)
-            return WriteTxnMarkersResponse(tuple(refused))
+            return PartitionsResponse(0, tuple(refused))
         case ToLeaders(request=WriteTxnMarkersRequest() as marker):
             written = client.ask_leaders(marker.partitions, lambda led: replace(marker, partitions=led))
-            return WriteTxnMarkersResponse(tuple(written.values()))
+            return PartitionsResponse(0, tuple(written.values()))
     raise AssertionError(effect)

@@ -43,7 +43,7 @@ from itertools import count
 from typing import Any
 
 from kafka_sink.kafka.network import LONGEST_POLL_MS, Network
-from kafka_sink.kafka.protocol.api import ClientResponse, Request, Response
+from kafka_sink.kafka.protocol.api import ClientResponse, PartitionsResponse, Request, Response
 from kafka_sink.kafka.protocol.apis.groups import (
     CoordinatorKind,
     DeleteGroupsRequest,
@@ -62,7 +62,6 @@ from kafka_sink.kafka.protocol.apis.transaction_state import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
-from kafka_sink.kafka.protocol.apis.transactions import AddPartitionsToTxnResponse, WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_text, meaning
 from kafka_sink.kafka.waits import backoff_ms, without_throttles
 
@@ -170,8 +169,6 @@ def error_code_of(response: Response) -> int:
 
 def _error_codes(response: Any) -> Iterable[int]:
     match response:
-        case AddPartitionsToTxnResponse(results=parts) | WriteTxnMarkersResponse(results=parts):
-            pass
         case DescribeProducersResponse(partitions=parts):
             pass
         case DescribeTransactionsResponse(transactions=parts):
@@ -181,6 +178,8 @@ def _error_codes(response: Any) -> Iterable[int]:
         case ProgressCommitResponse(results=parts):
             # A topic whose records were read is not new: it was deleted, and the other offsets are committed.
             parts = tuple(part for part in parts if part.error_code not in _TOPIC_IS_NEW)
+        case PartitionsResponse(results=parts):
+            pass
         case GroupOffsetsResponse(error_code=code, offsets=offsets):
             return (code, *(each.error_code for each in offsets))
         case _:

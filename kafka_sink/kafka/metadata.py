@@ -24,8 +24,13 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from kafka_sink.kafka.protocol.api import MOST_BROKERS
-from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest, MetadataResponse, TopicMetadata
-from kafka_sink.kafka.protocol.apis.named_leader import NamedLeader
+from kafka_sink.kafka.protocol.apis.metadata import (
+    Broker,
+    MetadataRequest,
+    MetadataResponse,
+    NamedLeader,
+    TopicMetadata,
+)
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition, ids_differ
 from kafka_sink.kafka.waits import backoff_ms

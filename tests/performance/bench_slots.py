@@ -38,12 +38,11 @@ from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.coordinators import Next, next_after
 from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.producer.error_policy import Action, on_produce_error
-from kafka_sink.kafka.protocol.api import ClientResponse, Request, Response
+from kafka_sink.kafka.protocol.api import ClientResponse, PartitionsResponse, Request, Response
 from kafka_sink.kafka.protocol.apis.groups import OffsetFetchRequest, OffsetFetchResponse
 from kafka_sink.kafka.protocol.apis.offsets import LATEST
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest, ProduceResponse
 from kafka_sink.kafka.protocol.apis.transaction_state import DescribeTransactionsRequest, DescribeTransactionsResponse
-from kafka_sink.kafka.protocol.apis.transactions import AddPartitionsToTxnResponse
 from kafka_sink.options.config import EXACTLY_ONCE, complete, given_options
 from kafka_sink.spark.exactly_once.plan import sink_of
 from kafka_sink.spark.writer import KafkaStreamWriter
@@ -186,7 +185,7 @@ def _refused_for_now(request: Request, response: Response | None) -> Iterable[Ha
             assert isinstance(request, ProduceRequest)
             refused = [each.partition for each in results if on_produce_error(each.error_code) in _PRODUCED_AGAIN]
             return [(request.transactional_id, partition) for partition in refused]
-        case AddPartitionsToTxnResponse(results=results):
+        case PartitionsResponse(results=results):
             return (request,) if any(_is_refused(each.error_code) for each in results) else ()
     return (request,) if _is_refused(getattr(response, "error_code", 0)) else ()
 

@@ -6,7 +6,6 @@ from kafka_sink.kafka.protocol.apis.fetch import *
 from kafka_sink.kafka.protocol.apis.groups import *
 from kafka_sink.kafka.protocol.apis.handshake import *
 from kafka_sink.kafka.protocol.apis.metadata import *
-from kafka_sink.kafka.protocol.apis.named_leader import *
 from kafka_sink.kafka.protocol.apis.offsets import *
 from kafka_sink.kafka.protocol.apis.produce import *
 from kafka_sink.kafka.protocol.apis.topics import *

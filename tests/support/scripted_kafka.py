@@ -171,7 +171,7 @@ class ScriptedKafka:
                     0, tuple(apis.ProducersOfPartition(t, p, c, None, ()) for t, p, c in codes)
                 )
             case apis.WriteTxnMarkersRequest(partitions=partitions):
-                return apis.WriteTxnMarkersResponse(tuple(apis.PartitionResult(t, p, code) for t, p in partitions))
+                return apis.PartitionsResponse(0, tuple(apis.PartitionResult(t, p, code) for t, p in partitions))
             case apis.DescribeConfigsRequest(node_id=about, name=name):
                 assert about == node_id, "only the broker itself knows"
                 return apis.DescribeConfigsResponse(0, code, None if code else self.settings.get((node_id, name)))

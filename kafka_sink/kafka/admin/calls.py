@@ -25,11 +25,10 @@ from kafka_sink.kafka.admin.driver import Driver, Work
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.config import ClientConfig
 from kafka_sink.kafka.coordinators import Ask, Coordinators
-from kafka_sink.kafka.protocol.api import ClientResponse, PartitionResult, Request, Response
+from kafka_sink.kafka.protocol.api import ClientResponse, PartitionResult, PartitionsResponse, Request, Response
 from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse, TopicMetadata
 from kafka_sink.kafka.protocol.apis.offsets import ListedOffset, ListOffsetsResponse
 from kafka_sink.kafka.protocol.apis.transaction_state import DescribeProducersResponse, ProducersOfPartition
-from kafka_sink.kafka.protocol.apis.transactions import WriteTxnMarkersResponse
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_text
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.waits import Outage, backoff_ms, limit_text, time_of_day, without_throttles
@@ -377,7 +376,7 @@ def of_partitions(response: Response | None) -> Sequence[ProducersOfPartition | 
             return partitions
         case ListOffsetsResponse(partitions=offsets):
             return offsets
-        case WriteTxnMarkersResponse(results=results):
+        case PartitionsResponse(results=results):
             return results
         case _:
             return ()

@@ -351,10 +351,6 @@ class AdminClient:
                 return found | {topic: {} for topic in missing}
         return found
 
-    def finalized_features(self) -> Mapping[str, int]:
-        """Return feature -> level, which is the same on every broker of a cluster. Raises BrokersUnreachable."""
-        return self._look(self.caller.network.finalized_features) or {}
-
     def require(self, guarantee: Guarantee) -> None:
         """Ask any broker what it can. Raises BrokerUnsupported, BrokersUnreachable."""
         network = self.caller.network

@@ -30,12 +30,9 @@ from kafka_sink.kafka.coordinators import Ask, Coordinators
 from kafka_sink.kafka.metadata import NO_LEADER
 from kafka_sink.kafka.producer.producer_batch import ProducerIdAndEpoch
 from kafka_sink.kafka.producer.sequences import SEQUENCE_COUNT
+from kafka_sink.kafka.protocol.api import PartitionsResponse
 from kafka_sink.kafka.protocol.apis.groups import CoordinatorKind
-from kafka_sink.kafka.protocol.apis.transactions import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    transaction_refused,
-)
+from kafka_sink.kafka.protocol.apis.transactions import AddPartitionsToTxnRequest, transaction_refused
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
@@ -197,7 +194,7 @@ class TransactionManager:
         """Process the coordinator's response, a result for each partition. Raises an error without a response."""
         assert self.transaction is not None
         transactional_id = self.transaction.transactional_id
-        if not isinstance(adding.response, AddPartitionsToTxnResponse):
+        if not isinstance(adding.response, PartitionsResponse):
             code = adding.refused or ErrorCode.REQUEST_TIMED_OUT
             name = error_name(adding.refused) if adding.refused else adding.error
             raise TransactionRefused(transactional_id=transactional_id, api="AddPartitionsToTxn", code=code, name=name)

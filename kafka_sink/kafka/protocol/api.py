@@ -6,7 +6,7 @@ import enum
 import functools
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -112,6 +112,14 @@ class PartitionResult:
     error_code: int
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionsResponse:
+    """The response to requests that are done or refused for each partition."""
+
+    throttle_time_ms: int
+    results: tuple[PartitionResult, ...]
+
+
 T = TypeVar("T")
 
 
@@ -129,12 +137,15 @@ def _names(of: type) -> tuple[str, ...]:
     return tuple(each.name for each in fields(of))
 
 
+def partitions_of(topics: Iterable[Message]) -> Iterator[Message]:
+    """Yield the partitions of a response's `topics`, each with the fields `topic` and `partition`."""
+    for topic in topics:
+        for each in topic["partitions"]:
+            yield {**each, "topic": topic["name"], "partition": each["partition_index"]}
+
+
 def partition_results(topics: Iterable[Message]) -> tuple[PartitionResult, ...]:
-    return tuple(
-        PartitionResult(topic["name"], partition["partition_index"], partition["error_code"])
-        for topic in topics
-        for partition in topic["partitions"]
-    )
+    return tuple(read(PartitionResult, each) for each in partitions_of(topics))
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, tuple[int, ...]]:
@@ -222,9 +233,10 @@ def only_partition(api: str, topic: str, partition: int, topics: Iterable[Messag
 
 def by_partition(api: str, topic: str, partitions: Sequence[int], topics: Iterable[Message]) -> dict[int, Message]:
     """Return the parts of a response's `topics` for the requested partitions of one topic."""
-    answered = [((found["name"], each["partition_index"]), each) for found in topics for each in found["partitions"]]
-    check_answered(api, [(topic, partition) for partition in partitions], (name for name, _ in answered))
-    return {partition: each for (_, partition), each in answered}
+    answered = list(partitions_of(topics))
+    asked = [(topic, partition) for partition in partitions]
+    check_answered(api, asked, ((each["topic"], each["partition"]) for each in answered))
+    return {each["partition"]: each for each in answered}
 
 
 # --- allowed operations -----------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def hangs(exchange: Exchange, done: list[SlotPrepared], *codes: int) -> None:
     def answer(request: Any) -> Any:
         if isinstance(request, apis.WriteTxnMarkersRequest):
             ((topic, partition),) = request.partitions
-            return apis.WriteTxnMarkersResponse((apis.PartitionResult(topic, partition, codes[partition - first]),))
+            return apis.PartitionsResponse(0, (apis.PartitionResult(topic, partition, codes[partition - first]),))
         is_look = isinstance(request, apis.DescribeProducersRequest)
         return apis.DescribeProducersResponse(0, tuple(partitions)) if is_look else None
 

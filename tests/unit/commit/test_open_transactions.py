@@ -239,7 +239,7 @@ def test_coordinators_that_are_at_work_are_waited_for() -> None:
 def test_a_marker_that_is_refused_is_told() -> None:
     operator = Operator.that_decided()
     operator.kafka.lose_marker(1)
-    denied = apis.WriteTxnMarkersResponse((apis.PartitionResult("t", 1, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),))
+    denied = apis.PartitionsResponse(0, (apis.PartitionResult("t", 1, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),))
     operator.answer = instead(apis.WriteTxnMarkersRequest, denied)
     found, refused = finish(operator)
     assert [each.transactional_id for each in found.hanging] == ["orders.1"]

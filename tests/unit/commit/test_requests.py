@@ -192,8 +192,8 @@ def test_answers_are_in_the_order_of_effects_and_coordinators_are_asked_together
 
     a, brokers, b, of_leaders, c, paused, setting, written = runner.run(client, steps())
     assert setting == "value of s"
-    assert written == apis.WriteTxnMarkersResponse(
-        (apis.PartitionResult("t", 0, DENIED), apis.PartitionResult("t", 3, DENIED))
+    assert written == apis.PartitionsResponse(
+        0, (apis.PartitionResult("t", 0, DENIED), apis.PartitionResult("t", 3, DENIED))
     )
     assert [each.transactions[0].transactional_id for each in (a, b, c)] == ["a", "b", "c"]
     assert brokers == [apis.ListTransactionsResponse(0, 0, ())] * 2
@@ -217,7 +217,7 @@ def test_brokers_without_write_txn_markers_are_not_asked_to_write_one(
         return (yield [requests.ToLeaders(apis.WriteTxnMarkersRequest(7, 2, True, 5, (TopicPartition("t", 0),)))])
 
     lacking = apis.PartitionResult("t", 0, ErrorCode.UNSUPPORTED_VERSION)
-    assert runner.run(client, steps()) == [apis.WriteTxnMarkersResponse((lacking,))]
+    assert runner.run(client, steps()) == [apis.PartitionsResponse(0, (lacking,))]
     assert kafka.asked(apis.WriteTxnMarkersRequest) == []
 
 

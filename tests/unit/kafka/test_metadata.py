@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS, MAX_IDLE_MS, NO_LEADER, Metadata
-from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataResponse
-from kafka_sink.kafka.protocol.apis.named_leader import NamedLeader
+from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataResponse, NamedLeader
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from producer_core import TOPIC, TOPIC_ID, make_core, metadata_response
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from kafka_sink.commit.requests import Effect, ToCoordinator, ToEveryBroker, ToLeaders
-from kafka_sink.kafka.protocol.api import ErrorResponse, PartitionResult
+from kafka_sink.kafka.protocol.api import ErrorResponse, PartitionResult, PartitionsResponse
 from kafka_sink.kafka.protocol.apis.groups import (
     DeletedGroup,
     DeleteGroupsRequest,
@@ -56,7 +56,6 @@ from kafka_sink.kafka.protocol.apis.transactions import (
     InitProducerIdResponse,
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -340,8 +339,8 @@ class LogicalKafka:
                     0, tuple(ProducersOfPartition(topic, n, 0, None, known.get(n, ())) for topic, n in partitions)
                 )
             case ToLeaders(request=WriteTxnMarkersRequest() as marker):
-                return WriteTxnMarkersResponse(
-                    tuple(PartitionResult(topic, n, self._write_marker(marker, n)) for topic, n in marker.partitions)
+                return PartitionsResponse(
+                    0, tuple(PartitionResult(topic, n, self._write_marker(marker, n)) for topic, n in marker.partitions)
                 )
         raise AssertionError(effect)
 

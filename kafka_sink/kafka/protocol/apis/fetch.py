@@ -28,8 +28,7 @@ from kafka_sink.kafka.protocol.api import (
     check_number,
     each_asked,
 )
-from kafka_sink.kafka.protocol.apis.metadata import Broker
-from kafka_sink.kafka.protocol.apis.named_leader import NamedLeader, check_leaders, endpoints_of, named_leader
+from kafka_sink.kafka.protocol.apis.metadata import Broker, NamedLeader, check_leaders, endpoints_of, named_leader
 from kafka_sink.records.record_batch import AbortedTransaction
 
 # Version 11 is the first that names a rack (KIP-392); Kafka 2.3 has it.

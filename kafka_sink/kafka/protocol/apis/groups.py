@@ -12,7 +12,7 @@ from kafka_sink.kafka.protocol.api import (
     Api,
     ErrorResponse,
     Message,
-    PartitionResult,
+    PartitionsResponse,
     Request,
     Versions,
     by_partition,
@@ -23,6 +23,7 @@ from kafka_sink.kafka.protocol.api import (
     each_asked,
     only_partition,
     partition_results,
+    partitions_of,
     read,
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
@@ -173,12 +174,10 @@ class ProgressCommitRequest(Request):
         return each_asked(len(self.offsets), "topics", "partitions")
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressCommitResponse:
+class ProgressCommitResponse(PartitionsResponse):
     """A refusal of the whole group is the result of each partition."""
 
-    throttle_time_ms: int
-    results: tuple[PartitionResult, ...]
+    __slots__ = ()
 
 
 # --- OffsetFetch ------------------------------------------------------------------------------------------------------
@@ -295,15 +294,10 @@ class GroupOffsetsRequest(Request):
             throttle_time_ms=message["throttle_time"],
             error_code=message["error_code"],
             offsets=tuple(
-                CommittedOffset(
-                    topic["name"],
-                    partition["partition_index"],
-                    partition["error_code"],
-                    partition["committed_offset"],
-                    partition["committed_leader_epoch"],
+                read(
+                    CommittedOffset, each, offset=each["committed_offset"], leader_epoch=each["committed_leader_epoch"]
                 )
-                for topic in message["topics"]
-                for partition in topic["partitions"]
+                for each in partitions_of(message["topics"])
             ),
         )
 
@@ -398,7 +392,7 @@ class DeleteGroupsRequest(Request):
     def response(self, message: Message) -> DeleteGroupsResponse:
         return DeleteGroupsResponse(
             throttle_time_ms=message["throttle_time"],
-            groups=tuple(DeletedGroup(each["group_id"], each["error_code"]) for each in message["results"]),
+            groups=tuple(read(DeletedGroup, each) for each in message["results"]),
         )
 
     def check(self, response: DeleteGroupsResponse) -> None:

@@ -19,6 +19,7 @@ from kafka_sink.kafka.protocol.api import (
     check_number,
     check_partitions,
     each_asked,
+    partitions_of,
     read,
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
@@ -79,16 +80,7 @@ class ListOffsetsRequest(Request):
         return ListOffsetsResponse(
             throttle_time_ms=message["throttle_time"],
             partitions=tuple(
-                ListedOffset(
-                    topic=topic["name"],
-                    partition=partition["partition_index"],
-                    error_code=partition["error_code"],
-                    timestamp_ms=partition["timestamp"],
-                    offset=partition["offset"],
-                    leader_epoch=partition["leader_epoch"],
-                )
-                for topic in message["topics"]
-                for partition in topic["partitions"]
+                read(ListedOffset, each, timestamp_ms=each["timestamp"]) for each in partitions_of(message["topics"])
             ),
         )
 

@@ -21,7 +21,7 @@ from kafka_sink.kafka.protocol.api import (
     each_asked,
     first_of,
 )
-from kafka_sink.kafka.protocol.apis.named_leader import NamedLeader, check_leaders, endpoints_of, named_leader
+from kafka_sink.kafka.protocol.apis.metadata import NamedLeader, check_leaders, endpoints_of, named_leader
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 # The first version that may carry zstd (KIP-110). Kafka 2.1 has it. Earlier ones differ in nothing else that is used.

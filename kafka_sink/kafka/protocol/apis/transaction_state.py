@@ -19,6 +19,7 @@ from kafka_sink.kafka.protocol.api import (
     check_partitions,
     check_topic_name,
     each_asked,
+    partitions_of,
     read,
 )
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -123,7 +124,7 @@ class ListTransactionsRequest(Request):
             throttle_time_ms=message["throttle_time"],
             error_code=message["error_code"],
             transactions=tuple(
-                ListedTransaction(state["transactional_id"], state["producer_id"], state["transaction_state"])
+                read(ListedTransaction, state, state=state["transaction_state"])
                 for state in message["transaction_states"]
                 if state["transactional_id"].startswith(self.transactional_id_prefix)
             ),
@@ -180,24 +181,12 @@ class DescribeProducersRequest(Request):
         return DescribeProducersResponse(
             throttle_time_ms=message["throttle_time"],
             partitions=tuple(
-                ProducersOfPartition(
-                    topic=topic["name"],
-                    partition=partition["partition_index"],
-                    error_code=partition["error_code"],
-                    error_message=partition["error_message"],
-                    producers=tuple(
-                        ActiveProducer(
-                            producer_id=producer["producer_id"],
-                            producer_epoch=producer["producer_epoch"],
-                            current_txn_start_offset=producer["current_txn_start_offset"],
-                            coordinator_epoch=producer["coordinator_epoch"],
-                            last_sequence=producer["last_sequence"],
-                        )
-                        for producer in partition["active_producers"]
-                    ),
+                read(
+                    ProducersOfPartition,
+                    each,
+                    producers=tuple(read(ActiveProducer, producer) for producer in each["active_producers"]),
                 )
-                for topic in message["topics"]
-                for partition in topic["partitions"]
+                for each in partitions_of(message["topics"])
             ),
         )
 

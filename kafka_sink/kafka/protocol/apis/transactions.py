@@ -13,6 +13,7 @@ from kafka_sink.kafka.protocol.api import (
     ErrorResponse,
     Message,
     PartitionResult,
+    PartitionsResponse,
     Request,
     Versions,
     by_topic,
@@ -96,8 +97,8 @@ class AddPartitionsToTxnRequest(Request):
             ),
         )
 
-    def response(self, message: Message) -> AddPartitionsToTxnResponse:
-        return AddPartitionsToTxnResponse(
+    def response(self, message: Message) -> PartitionsResponse:
+        return PartitionsResponse(
             throttle_time_ms=message["throttle_time"],
             results=tuple(
                 PartitionResult(topic["name"], partition["partition_index"], partition["partition_error_code"])
@@ -106,18 +107,12 @@ class AddPartitionsToTxnRequest(Request):
             ),
         )
 
-    def check(self, response: AddPartitionsToTxnResponse) -> None:
+    def check(self, response: PartitionsResponse) -> None:
         """Raise ProtocolError unless each partition occurs once."""
         check_partitions("AddPartitionsToTxn", self.partitions, response.results)
 
     def most(self) -> Mapping[str, int]:
         return each_asked(len(self.partitions), "results_by_topic_v3_and_below", "results_by_partition")
-
-
-@dataclass(frozen=True, slots=True)
-class AddPartitionsToTxnResponse:
-    throttle_time_ms: int
-    results: tuple[PartitionResult, ...]
 
 
 # --- AddOffsetsToTxn --------------------------------------------------------------------------------------------------
@@ -265,26 +260,19 @@ class WriteTxnMarkersRequest(Request):
         )
         return kio.WriteTxnMarkersRequest(markers=(marker,))
 
-    def response(self, message: Message) -> WriteTxnMarkersResponse:
+    def response(self, message: Message) -> PartitionsResponse:
         """Raise ProtocolError unless only the request's producer is answered, once."""
         markers = message["markers"]
         check_answered("WriteTxnMarkers", [self.producer_id], [marker["producer_id"] for marker in markers])
-        return WriteTxnMarkersResponse(partition_results(markers[0]["topics"]))
+        # The response has no throttle time.
+        return PartitionsResponse(0, partition_results(markers[0]["topics"]))
 
-    def check(self, response: WriteTxnMarkersResponse) -> None:
+    def check(self, response: PartitionsResponse) -> None:
         """Raise ProtocolError unless each partition occurs once."""
         check_partitions("WriteTxnMarkers", self.partitions, response.results)
 
     def most(self) -> Mapping[str, int]:
         return each_asked(1, "markers") | each_asked(len(self.partitions), "topics", "partitions")
-
-
-@dataclass(frozen=True, slots=True)
-class WriteTxnMarkersResponse:
-    """`throttle_time_ms` is always 0, because the response has no such field."""
-
-    results: tuple[PartitionResult, ...]
-    throttle_time_ms: int = 0
 
 
 def transaction_refused(transactional_id: str, api: str, code: int) -> AttemptFenced | TransactionRefused:

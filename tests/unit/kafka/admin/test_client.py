@@ -403,7 +403,6 @@ ASKS: dict[str, Callable[[AdminClient], Any]] = {
     "version": lambda client: client.transaction_version(),
     "partitions": lambda client: client.partitions(None),
     "leaders": lambda client: client.ask_leaders([("a", 0)], apis.DescribeProducersRequest),
-    "features": lambda client: client.finalized_features(),
     "topic": lambda client: ensure_commit_topic(client, "t"),
     "setting": lambda client: client.broker_setting("s"),
 }
@@ -510,7 +509,7 @@ def test_the_transaction_version_is_2_where_all_of_it_is_spoken(
     kafka.features = {"metadata.version": 27} if level is None else {"transaction.version": level}
     versions = dict(zip((apis.ProduceRequest, apis.EndTxnRequest, apis.TxnOffsetCommitRequest), spoken, strict=True))
     kafka.spoken = lambda request: versions[type(request)]
-    assert (client.transaction_version(), client.finalized_features()) == (version, kafka.features)
+    assert client.transaction_version() == version
 
 
 class TestEnsureTopic:

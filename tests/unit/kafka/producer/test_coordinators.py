@@ -479,8 +479,7 @@ OF_MOST = [
 class TestTheCodeOfAResponse:
     # A response of many, and one of its parts.
     @pytest.mark.parametrize(("response", "part"), [
-        (lambda parts: apis.AddPartitionsToTxnResponse(0, parts), lambda code: apis.PartitionResult("k", 0, code)),
-        (apis.WriteTxnMarkersResponse, lambda code: apis.PartitionResult("k", 0, code)),
+        (lambda parts: apis.PartitionsResponse(0, parts), lambda code: apis.PartitionResult("k", 0, code)),
         (lambda parts: apis.ProgressCommitResponse(0, parts), lambda code: apis.PartitionResult("k", 0, code)),
         (lambda parts: apis.OffsetFetchResponse(0, parts), lambda code: apis.GroupOffset("k", code, 1, "")),
         (lambda parts: apis.DescribeProducersResponse(0, parts),

@@ -13,8 +13,7 @@ from kio.schema.errors import ErrorCode
 from effort import each, examples
 from kafka_sink.errors import KafkaSinkError, ProduceRejected
 from kafka_sink.kafka.producer.sequences import Sequences
-from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest
-from kafka_sink.kafka.protocol.apis.named_leader import NamedLeader
+from kafka_sink.kafka.protocol.apis.metadata import Broker, MetadataRequest, NamedLeader
 from kafka_sink.kafka.protocol.apis.produce import ProduceRequest, ProduceResponse, ProduceResult, RefusedRecord
 from kafka_sink.kafka.protocol.apis.transactions import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.records.dead_letters import SentRow, rows_before

@@ -77,7 +77,7 @@ def add_partitions(core: Core, **codes: int) -> Sent:
     """Answers the request to add partitions, with an error for those of `codes` (p0=29)."""
     asked = core.network.take(apis.AddPartitionsToTxnRequest)
     results = tuple(apis.PartitionResult(topic, p, codes.get(f"p{p}", 0)) for topic, p in asked.request.partitions)
-    core.answer(asked, apis.AddPartitionsToTxnResponse(0, results))
+    core.answer(asked, apis.PartitionsResponse(0, results))
     core.run()
     return asked
 

@@ -292,7 +292,7 @@ CHECKED = {
      (9, 0, (("s.0", BIG, "Ongoing"), ("s.1", BIG, "Empty")))),
     (PRODUCERS, {"topics": [producers("clicks", 0, [(BIG, -1), (5, 77)]), *PRODUCERS_OF_ORDERS]},
      (9, (("clicks", 0, 0, None, ((BIG, 3, -1, 7, 5), (5, 3, 77, 7, 5))), *NO_PRODUCERS))),
-    (MARKERS, {"markers": [marked(OTHERWISE)]}, (tuple(OTHERWISE), 0)),
+    (MARKERS, {"markers": [marked(OTHERWISE)]}, (0, tuple(OTHERWISE))),
     (CREATE_ONE, {"topics": [created("state", 36)]}, (9, 36, "why")),
     *((CONFIGS, {"results": [configured("3", values, code)]}, (9, code, value)) for code, values, value in (
         (0, {CEILING: "60000"}, "60000"), (0, {CEILING: None}, None), (0, {"other": "1"}, None), (31, {}, None),
