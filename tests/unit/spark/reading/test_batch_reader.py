@@ -20,7 +20,7 @@ from kafka_sink import Interceptor, errors
 from kafka_sink.kafka.protocol.apis.fetch import FetchRequest, FetchResponse, SharedFetchRequest
 from kafka_sink.kafka.statistics import ReadStatistics
 from kafka_sink.records.record_batch import AbortedTransaction
-from kafka_sink.spark.reading import pushdown
+from kafka_sink.spark.reading import batch_reader
 from kafka_sink.spark.reading.batch_reader import KafkaBatchReader
 from kafka_sink.spark.source import KafkaDataSource, source_with
 from record_sets import Batch, marker, plain
@@ -248,7 +248,7 @@ def test_pushed_filters_narrow_a_plan_that_no_other_query_gets(
 ) -> None:
     if not hasattr(datasource, "EqualTo"):
         pytest.skip("Spark before 4.1 pushes no filters down")
-    monkeypatch.setattr(pushdown, "IS_PLANNED_FOR_ONE_QUERY", is_for_one_query)
+    monkeypatch.setattr(batch_reader, "IS_PLANNED_FOR_ONE_QUERY", is_for_one_query)
     made = reader("offset")
     filters = [datasource.GreaterThan(("offset",), 3), datasource.EqualTo(("value",), b"x")]
     # Spark applies all of them again.
@@ -284,7 +284,7 @@ class Worker:
 def test_a_task_ends_with_as_many_rows_as_a_query_wants(
     kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch, calls: list[object]
 ) -> None:
-    monkeypatch.setattr(pushdown, "IS_PLANNED_FOR_ONE_QUERY", True)
+    monkeypatch.setattr(batch_reader, "IS_PLANNED_FOR_ONE_QUERY", True)
     batches = [plain(b"a", b"b", base_offset=offset) for offset in (0, 2, 4)]
     kafka.always(
         FetchRequest, lambda asked: FetchResponse(0, 0, 6, 6, 0, records=memoryview(bytes(batches[asked.offset // 2])))
@@ -298,7 +298,7 @@ def test_a_task_ends_with_as_many_rows_as_a_query_wants(
     none = Worker(reader(), -1, enable_limit_pushdown=True)
     assert (none.is_refused, none.is_pushed, none.rows) == (False, False, [2, 2, 2])
     # Another query of the DataFrame would have the same plan.
-    monkeypatch.setattr(pushdown, "IS_PLANNED_FOR_ONE_QUERY", False)
+    monkeypatch.setattr(batch_reader, "IS_PLANNED_FOR_ONE_QUERY", False)
     made = reader()
     assert not made.pushLimit(2)
     assert len(rows_of(made)) == 6
@@ -353,7 +353,7 @@ def test_columns_that_a_query_does_not_need_are_not_decoded(
 ) -> None:
     holds(kafka, plain(*(b"x",) * 6))
     for is_for_one_query, expected in ((True, left), (False, ("key", "value", "offset"))):
-        monkeypatch.setattr(pushdown, "IS_PLANNED_FOR_ONE_QUERY", is_for_one_query)
+        monkeypatch.setattr(batch_reader, "IS_PLANNED_FOR_ONE_QUERY", is_for_one_query)
         whole = source_with(())(OPTIONS).schema()
         required = StructType([whole[name] for name in needed])
         for pushed in (required, ColumnPruning(whole, required)):
@@ -391,7 +391,7 @@ def test_sail_gets_rows_of_the_very_types_that_it_asks_for(kafka: ScriptedKafka,
 
 def test_sail_gets_all_its_filters_back(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     """It leaves out their casts: a filter on CAST(offset AS TINYINT) arrives as one on the offset."""
-    monkeypatch.setattr(pushdown, "IS_PLANNED_FOR_ONE_QUERY", True)
+    monkeypatch.setattr(batch_reader, "IS_PLANNED_FOR_ONE_QUERY", True)
     holds(kafka, plain(b"a", b"b", b"c", b"d", b"e", b"f"))
     made: Any = KafkaDataSource(OPTIONS).reader(pa.schema([("offset", pa.int64())]))
     if not hasattr(DataSourceReader, "pushFilters"):
