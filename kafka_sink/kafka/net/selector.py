@@ -36,7 +36,7 @@ IOV_MAX = os.sysconf("SC_IOV_MAX")
 
 @dataclass(slots=True, eq=False)
 class Channel:
-    """One socket in plaintext; `tls_channel` has those with TLS. No method waits: reading raises BlockingIOError, and
+    """One socket in plaintext; `TlsChannel` has those with TLS. No method waits: reading raises BlockingIOError, and
     writing writes less.
 
     `outgoing`: buffers left to write. `sends`: how many of these buffers each `send` call has left, oldest first.
@@ -157,7 +157,7 @@ class Selector:
             channel = Channel(key, sock)
         else:
             # OpenSSL and readers of key stores are for connections with TLS.
-            from kafka_sink.kafka.net.tls_channel import TlsChannel
+            from kafka_sink.kafka.net.tls import TlsChannel
 
             channel = TlsChannel(key, sock, context=context, server_name=address.host)
         # A socket becomes writable when its connection is established or has failed.

@@ -1,4 +1,5 @@
-"""TLS with the standard library: a context from the settings, and the meaning of OpenSSL's errors for a Kafka user.
+"""TLS with the standard library: a context from the settings, a socket of the selector with TLS, and the meaning of
+OpenSSL's errors for a Kafka user.
 
     contexts = Contexts(TlsSettings(truststore_location="/etc/pki/ca.pem"))
     contexts.current()      # the same context until a file is replaced
@@ -16,6 +17,12 @@ Non-obvious:
   this module does not use it.
 * OpenSSL reads private keys and chains only from files. Inline keys and chains are written to a file that only the
   owner can read, and that is removed at once.
+* `SSLSocket` has no `sendmsg`. A buffer is passed to OpenSSL whole instead of in records of 16 KiB. Each call releases
+  the GIL, and with a busy writer it may take 5 ms to get the GIL back.
+* OpenSSL requires that an interrupted write is repeated with the same bytes. So the first buffer of `outgoing` must not
+  be joined with the next one.
+* One read returns at most one record, of at most 16 KiB. A larger buffer leaves no decrypted bytes inside OpenSSL; a
+  selector would not report those.
 
 Source: KIP-651 (PEM stores), org.apache.kafka.common.security.ssl.DefaultSslEngineFactory; OpenSSL's verify(1) for the
 codes in `SSLCertVerificationError.verify_code`; RFC 8446, section 6 (alerts).
@@ -23,22 +30,27 @@ codes in `SSLCertVerificationError.verify_code`; RFC 8446, section 6 (alerts).
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import selectors
 import ssl
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from kafka_sink.errors import InvalidOption
 from kafka_sink.errors.redaction import Discreet
 from kafka_sink.kafka.net.resolver import is_address
+from kafka_sink.kafka.net.selector import Channel, check_connected
 from kafka_sink.kafka.net.stores import keystore_pem, truststore_pem
 from kafka_sink.kafka.net.transport import TlsFailure
 
+# The most bytes that one connection encrypts before the next connection has its turn.
+_TLS_TURN_BYTES = 1024 * 1024
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
@@ -251,6 +263,60 @@ def _rewrapped(block: re.Match[str]) -> str:
     base64 = "".join(block[2].split())
     lines = [base64[at : at + 64] for at in range(0, len(base64), 64)]
     return "\n".join((f"\n-----BEGIN {block[1]}-----", *lines, f"-----END {block[1]}-----\n"))
+
+
+# --- a socket ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class TlsChannel(Channel):
+    """`server_name`: the host that the certificate must be valid for."""
+
+    context: ssl.SSLContext
+    server_name: str
+    _wrapped: bool = False
+
+    def establish(self) -> int | None:
+        if not self._wrapped:
+            check_connected(self.sock)
+            # The file descriptor stays the same, so the selector's registration stays valid. No certificate has the dot
+            # at the end of an absolute name.
+            self.sock = self.context.wrap_socket(
+                self.sock, server_hostname=self.server_name.removesuffix("."), do_handshake_on_connect=False
+            )
+            self._wrapped = True
+        try:
+            cast(ssl.SSLSocket, self.sock).do_handshake()
+        except ssl.SSLWantReadError:
+            return selectors.EVENT_READ
+        except ssl.SSLWantWriteError:
+            return selectors.EVENT_WRITE
+        return None
+
+    def read_into(self, chunk: memoryview) -> int:
+        try:
+            return self.sock.recv_into(chunk)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
+            raise BlockingIOError from error
+
+    def write(self) -> int:
+        written = 0
+        for buffer in self.outgoing:
+            try:
+                sent = self.sock.send(buffer[:_TLS_TURN_BYTES])
+            except ssl.SSLWantWriteError:
+                break
+            except ssl.SSLEOFError as error:
+                raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)) from error
+            written += sent
+            if sent < buffer.nbytes or written >= _TLS_TURN_BYTES:
+                break
+        return written
+
+    def explain(self, error: OSError) -> TlsFailure | None:
+        if self._wrapped and not self.connected and isinstance(error, ConnectionError | ssl.SSLEOFError):
+            return HUNG_UP
+        return explain(error)
 
 
 # --- what went wrong --------------------------------------------------------------------------------------------------
