@@ -4,7 +4,7 @@
     requests, ending               their requests, and how transactions end
     markers, handover              the state in Kafka, and what the processes pass on
     replay, went_back, hanging     checks: rows that may follow, lost state of brokers, hanging transactions
-    commit_topic, stream_name, first_name    what a sink needs before its first step or decision
+    commit_topic, stream_name      what a sink needs before its first step or decision
     open_transactions              `pykafka transactions`
 
 The steps:

@@ -12,8 +12,8 @@ named every stream by the hash: such a stream keeps its name (`began_as`).
 Elsewhere the text of the option decides. The planning process has no Spark to read the file with. Another library
 might read the file at one start and not at the next. Then the name would change, and rows would be written twice.
 `plainly` makes one text of the spellings that mean one folder by themselves. Of others only Spark knows it, such as
-`/checkpoint` and `hdfs://nn/checkpoint`: `first_name` stops such a stream. Earlier builds took the text as it is. A
-stream keeps that name while Kafka knows it (`began_as`).
+`/checkpoint` and `hdfs://nn/checkpoint`: `check_first_name` stops such a stream. Earlier builds took the text as it is.
+A stream keeps that name while Kafka knows it (`began_as`).
 
 Source: StreamMetadata.scala and StreamExecution.scala (Spark writes the id before it plans anything); Hadoop's
 Path.java (what a path's text means).
@@ -32,8 +32,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_sink.commit.handover import Sink
-from kafka_sink.commit.requests import Steps, described, read_decision
-from kafka_sink.errors import CheckpointUnusable, MissingOption, TransactionRefused
+from kafka_sink.commit.markers import NO_OFFSET, Ids
+from kafka_sink.commit.requests import (
+    Steps,
+    check_answer,
+    described,
+    end_txn,
+    init_producer_id,
+    read_decision,
+    read_text,
+    write_offset,
+)
+from kafka_sink.errors import AnotherName, CheckpointUnusable, MissingOption, TransactionRefused, UnreadableState
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
 from kafka_sink.options.config import GivenOptions
 
@@ -172,6 +182,51 @@ def _has_decided(sink: Sink, name: str) -> Steps[bool]:
 def is_never_ours(refused: TransactionRefused) -> bool:
     """Return True if the principal may not read there: then it has never written there."""
     return meaning(refused.code).denied and refused.code not in _OTHER_ACLS
+
+
+# --- the name of the first micro-batch ------------------------------------------------------------------------------
+
+# Spark may reach one checkpoint by two texts, of which two names are derived. From micro-batch 1 on `replay` finds no
+# decision under the other name, and stops. Micro-batch 0 needs no decision before it. So its commit looks for a record
+# in Kafka first, by the query's id, and writes it if there is none.
+#
+#     transactional id, consumer group    pykafka-<query id>.name
+#
+# The group's offset is 0, and its metadata `1|<name of the sink>`. Of two drivers with two names the later Init fences
+# the earlier one. So only one of them writes the record, and the other finds it. Brokers forget the record as they
+# forget a decision of micro-batch 0.
+_FIRST_VERSION = "1"
+
+
+def check_first_name(sink: Sink, query_id: str) -> Steps[None]:
+    """Check that the query writes its first micro-batch under the name `sink`, and record that.
+
+    Call it before the micro-batch is decided. A principal that may not use the record has never written one: nothing
+    is checked. Raises AnotherName, AttemptFenced, TransactionRefused or UnreadableState.
+    """
+    try:
+        yield from _check_first(sink, query_id, f"{query_name(query_id)}.name")
+    except TransactionRefused as refused:
+        if not is_never_ours(refused):
+            raise
+
+
+def _check_first(sink: Sink, query_id: str, name: str) -> Steps[None]:
+    (begun,) = yield [init_producer_id(sink, name)]
+    check_answer(begun.error_code, "InitProducerId", name)
+    ids = Ids.of(begun)
+    offset, text = yield from read_text(sink, name, barrier=f"name {ids}")
+    if offset == NO_OFFSET:
+        yield from write_offset(sink, name, ids, name, 0, f"{_FIRST_VERSION}|{sink.names.sink}")
+        (ended,) = yield [end_txn(sink, name, ids, committed=True)]
+        # After a lost answer a fence may mean success: the micro-batch runs again, and finds the record.
+        check_answer(ended.error_code, "EndTxn", name)
+        return
+    version, _, found = text.partition("|")
+    if version != _FIRST_VERSION or not found:
+        raise UnreadableState(group=name, found=text)
+    if found != sink.names.sink:
+        raise AnotherName(sink=sink.names.sink, query_id=query_id, found_sink=found)
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------

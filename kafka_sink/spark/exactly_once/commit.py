@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql.datasource import WriterCommitMessage
 
 from kafka_sink.commit import deciding, planning
-from kafka_sink.commit.first_name import check_first_name
 from kafka_sink.commit.markers import Decision, Ids
 from kafka_sink.commit.replay import check_decision, check_replay
 from kafka_sink.commit.requests import check_generation
 from kafka_sink.commit.runner import run
-from kafka_sink.commit.stream_name import possible_names, stream_name
+from kafka_sink.commit.stream_name import check_first_name, possible_names, stream_name
 from kafka_sink.errors import ConfigError, DriverFenced, KafkaSinkError, WriteKind
 from kafka_sink.errors.quoting import shell_command
 from kafka_sink.kafka.admin.client import AdminClient

@@ -23,12 +23,11 @@ from exchange import (
 )
 from kafka_sink import errors
 from kafka_sink.commit import planning
-from kafka_sink.commit.first_name import check_first_name
 from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
 from kafka_sink.commit.markers import FORGOTTEN, Ids, Marker, Names, digest_of
 from kafka_sink.commit.replay import check_decision, check_replay
 from kafka_sink.commit.requests import ToCoordinator
-from kafka_sink.commit.stream_name import began_as
+from kafka_sink.commit.stream_name import began_as, check_first_name
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 E = TypeVar("E", bound=errors.ExactlyOnceError)
