@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from kafka_sink.kafka.auth.security import authenticator, tls_contexts
@@ -44,21 +44,10 @@ def connect(
 
 
 def network_settings(config: ClientConfig) -> NetworkSettings:
-    """Return the network settings in a client's configuration."""
-    return NetworkSettings(
-        client_id=config.client_id,
-        client_software_version=VERSION,
-        bootstrap_servers=config.bootstrap_servers,
-        reconnect_backoff_ms=config.reconnect_backoff_ms,
-        reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
-        request_timeout_ms=config.request_timeout_ms,
-        connections_max_idle_ms=config.connections_max_idle_ms,
-        socket_connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
-        socket_connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
-        metadata_recovery_strategy=config.metadata_recovery_strategy,
-        metadata_recovery_rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,
-        **_of_kind(config),
-    )
+    """Return the network settings in a client's configuration, which have the same names."""
+    shared = {each.name for each in fields(NetworkSettings)} & {each.name for each in fields(config)}
+    named = {name: getattr(config, name) for name in shared}
+    return NetworkSettings(client_software_version=VERSION, **named, **_of_kind(config))
 
 
 def _of_kind(config: ClientConfig) -> dict[str, Any]:
