@@ -37,9 +37,9 @@ from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.options.bounds import moves
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.interceptors import Interceptor
-from kafka_sink.spark.kept_clients import lease_admin_client
+from kafka_sink.spark.kept_clients import blocks_folder, lease_admin_client
 from kafka_sink.spark.reading.divide import advise, divide, packed
-from kafka_sink.spark.reading.executions import PlannedTask, blocks_folder, planned_tasks, ranges_of
+from kafka_sink.spark.reading.executions import PlannedTask, planned_tasks, ranges_of
 from kafka_sink.spark.reading.plan import Wanted, plan, tell_instants
 from kafka_sink.spark.task import Task
 

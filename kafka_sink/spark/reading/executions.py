@@ -46,6 +46,7 @@ from pyspark.sql.datasource import InputPartition
 from kafka_sink.errors import PlanNotNoted, PlanReused
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition, ids_differ
+from kafka_sink.spark.kept_clients import blocks_folder
 from kafka_sink.spark.task import Task
 
 T = TypeVar("T")
@@ -70,11 +71,6 @@ class PlannedTask(InputPartition):
     ends: Mapping[TopicPartition, int]
     is_last: bool
     idle: Mapping[TopicPartition, FetchRange]
-
-
-def blocks_folder() -> str:
-    """Return Spark's folder for blocks of the process that this one belongs to: of the driver, or of an executor."""
-    return os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
 
 
 def planned_tasks(

@@ -38,6 +38,7 @@ from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.metadata import ABSENT_PATIENCE_MS, NO_EPOCH
 from kafka_sink.kafka.protocol.apis.offsets import LATEST, OffsetForLeaderEpochResponse
+from kafka_sink.kafka.protocol.error_codes import error_text
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.reading import ReadConfig
 from kafka_sink.spark.reading.continuity import (
@@ -54,7 +55,6 @@ from kafka_sink.spark.reading.positions import Positions
 from kafka_sink.spark.reading.topics import (
     absences,
     check_readable,
-    code_of,
     expected_topics,
     inconclusive_topics,
     names_to_read,
@@ -227,7 +227,8 @@ class StreamLogs:
                 return ends
             if not client.caller.pause(1, deadline_ms):
                 if inconclusive:
-                    raise unavailable(client, min(inconclusive), code_of(self._logs.topics[min(inconclusive).topic]))
+                    first = min(inconclusive)
+                    raise unavailable(client, first, error_text(self._logs.topics[first.topic].error_code))
                 if unproven := {*stale, *doubtful}:
                     raise unavailable(client, min(unproven), "a broker answers that knows an older leader")
                 return ends

@@ -15,7 +15,7 @@ from kafka_sink.errors import (
 )
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.protocol.apis.metadata import TopicMetadata
-from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_text
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.options.reading import ReadConfig
 
@@ -68,16 +68,12 @@ def _answered(client: AdminClient, config: ReadConfig) -> Topics:
             return found
         tries += 1
         if not client.caller.pause(tries, deadline_ms):
-            raise unavailable(client, TopicPartition(inconclusive[0], 0), code_of(found[inconclusive[0]]))
+            raise unavailable(client, TopicPartition(inconclusive[0], 0), error_text(found[inconclusive[0]].error_code))
 
 
 def inconclusive_topics(topics: Topics) -> list[str]:
     """Return the topics whose answer neither has them nor says that they are gone."""
     return sorted(name for name, topic in topics.items() if topic.error_code not in _CONCLUSIVE)
-
-
-def code_of(topic: TopicMetadata) -> str:
-    return f"{error_name(topic.error_code)} (error {topic.error_code})"
 
 
 def unavailable(client: AdminClient, partition: TopicPartition, last_error: str) -> LeaderUnavailable:

@@ -12,8 +12,9 @@ import pytest
 from kafka_sink.errors import PlanNotNoted, PlanReused
 from kafka_sink.kafka.consumer.fetch_range import FetchRange
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.spark.kept_clients import blocks_folder
 from kafka_sink.spark.reading import executions
-from kafka_sink.spark.reading.executions import blocks_folder, planned_tasks, ranges_of
+from kafka_sink.spark.reading.executions import planned_tasks, ranges_of
 from kafka_sink.spark.task import Task
 
 A0, A0_REST = FetchRange("a", None, 0, 0, 5), FetchRange("a", None, 0, 5, 10, leader_epoch=1)
