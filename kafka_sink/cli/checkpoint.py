@@ -35,6 +35,7 @@ from kafka_sink.errors.quoting import several
 from kafka_sink.errors.redaction import reason_for
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.offsets import list_offsets
+from kafka_sink.kafka.clock import within
 from kafka_sink.kafka.config import IsolationLevel
 from kafka_sink.kafka.protocol.apis.offsets import EARLIEST, LATEST
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
@@ -106,7 +107,7 @@ def _opened(location: str) -> tuple[FileSystem, str]:
         return LocalFileSystem(), os.path.abspath(location[len("file:") :])
     try:
         # Hadoop takes the `%20` of a path as it is. What follows a question mark is for pyarrow.
-        return filesystem_of(_PATH.sub(lambda found: found[1] + found[2].replace("%", "%25"), location))
+        return filesystem_of(_PATH.sub(lambda found: found[1] + found[2].replace("%", "%25"), location), within)
     except pa.ArrowException as error:
         raise OSError(str(error)) from None
 
@@ -182,7 +183,7 @@ class LastReceipt:
 def last_receipt(receipts_path: str, query_id: str) -> LastReceipt | str | None:
     """Return the query's last receipt, None if it has no receipts, or why that is unknown."""
     try:
-        filesystem, folder = filesystem_of(receipts_path)
+        filesystem, folder = filesystem_of(receipts_path, within)
         paths = receipt_file.paths_in(filesystem, f"{folder}/{receipt_file.folder_of(query_id)}")
         table = receipt_file.read(filesystem, paths[-1])
         receipt_file.refuse_nulls(table, "batch_id", "started_at", "duration_ms")

@@ -49,6 +49,7 @@ from kafka_sink.command_line import add_json, add_options, answer, needs_conflue
 from kafka_sink.errors import ConfigError, KafkaSinkError
 from kafka_sink.errors.quoting import several
 from kafka_sink.errors.redaction import reason_for, redacted
+from kafka_sink.kafka.clock import within
 from kafka_sink.options.config import sink_config
 from kafka_sink.records.receipt_file import filesystem_of
 
@@ -62,7 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     try:
         config = sink_config(options_of(args, {"kafka.bootstrap.servers": args.bootstrap_servers}))
-        receipts = Receipts(*filesystem_of(args.receipts if "://" in args.receipts else os.path.abspath(args.receipts)))
+        folder = args.receipts if "://" in args.receipts else os.path.abspath(args.receipts)
+        receipts = Receipts(*filesystem_of(folder, within))
     except ConfigError as error:
         return say(f"error: {error}", WRONG_USAGE)
     except (OSError, pa.ArrowException) as error:

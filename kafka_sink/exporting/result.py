@@ -27,6 +27,7 @@ from pyspark.sql.types import StructType
 from kafka_sink.errors import ReceiptsPathUnusable
 from kafka_sink.errors.quoting import quoted
 from kafka_sink.errors.redaction import Discreet, redacted
+from kafka_sink.kafka.clock import within
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.options.config import SinkConfig
 from kafka_sink.records import receipt_file
@@ -237,7 +238,7 @@ def place_of(config: SinkConfig, *, is_remote: bool) -> Iterator[Place]:
 
 def read_receipt(path: str) -> pa.Table:
     """Return the rows of the file, or no rows if it does not exist. Raises OSError, ArrowException."""
-    filesystem, path = receipt_file.filesystem_of(path)
+    filesystem, path = receipt_file.filesystem_of(path, within)
     try:
         return receipt_file.read(filesystem, path)
     except FileNotFoundError:

@@ -44,6 +44,7 @@ from kafka_sink.command_line import tell
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.errors.failures import error_of
 from kafka_sink.errors.redaction import reason_for
+from kafka_sink.kafka.clock import within
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.statistics import ReadStatistics, WriteStatistics
 from kafka_sink.monitoring.micro_batch import (
@@ -343,7 +344,7 @@ class ReceiptTotals:
     def written_in(self, run: Run) -> Written:
         """Return the counts of the receipt, or empty counts without one. An unreadable receipt is logged."""
         try:
-            filesystem, folder = receipt_file.filesystem_of(self._receipts_path)
+            filesystem, folder = receipt_file.filesystem_of(self._receipts_path, within)
             path = f"{folder}/{receipt_file.relative_path(run.query_id, run.batch_id)}"
             return _written(receipt_file.read(filesystem, path))
         except FileNotFoundError:

@@ -12,7 +12,7 @@ has one row. A slot with rows at unknown offsets (spark/receipt_writer.py) has o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -85,10 +85,10 @@ def relative_path(query_id: str, batch_id: int) -> str:
     return f"{folder_of(query_id)}/batch-{batch_id:020d}{SUFFIX}"
 
 
-def filesystem_of(path: str) -> tuple[FileSystem, str]:
+def filesystem_of(path: str, within: Callable[[float, Callable[[], Any]], Any]) -> tuple[FileSystem, str]:
     """Return the file system of an absolute path or a URI, and the path in it. Hadoop's `s3a` is `s3` in pyarrow. HDFS
     is read and written by hdfs-native if it is installed, else by Hadoop's libhdfs, which pyarrow loads. A character
-    that no URI has, such as a blank, stands for itself.
+    that no URI has, such as a blank, stands for itself. `within`, of kafka/clock.py, bounds waits for HDFS.
 
     Raises ArrowException if pyarrow does not support the scheme, OSError if the file system does not answer.
     """
@@ -100,7 +100,7 @@ def filesystem_of(path: str) -> tuple[FileSystem, str]:
     if is_hdfs and find_spec("hdfs_native"):
         from kafka_sink.records import receipts_in_hdfs  # needs the extra
 
-        return receipts_in_hdfs.opened(path)
+        return receipts_in_hdfs.opened(path, within)
     try:
         found: tuple[FileSystem, str] = FileSystem.from_uri(path)
     except OSError as error:

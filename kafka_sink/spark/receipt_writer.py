@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from kafka_sink.errors import ReceiptNotWritten, ReceiptsPathUnusable
 from kafka_sink.errors.redaction import reason_for
+from kafka_sink.kafka.clock import within
 from kafka_sink.kafka.producer.acknowledgements import NO_OFFSET, PackedRuns
 from kafka_sink.records import receipt_file
 from kafka_sink.spark.task_results import TaskCommitMessage, TaskProof
@@ -47,7 +48,7 @@ def make_folder(path: str) -> None:
     Raises ReceiptsPathUnusable.
     """
     try:
-        filesystem, folder = receipt_file.filesystem_of(path)
+        filesystem, folder = receipt_file.filesystem_of(path, within)
         filesystem.create_dir(folder, recursive=True)
         return
     except (OSError, pa.ArrowException) as error:
@@ -81,7 +82,7 @@ def write_receipt(messages: Sequence[TaskCommitMessage], *, sleep: Sleep = time.
     pauses_s = iter(PAUSES_S)
     while True:
         try:
-            filesystem, folder = receipt_file.filesystem_of(first.receipts_path)
+            filesystem, folder = receipt_file.filesystem_of(first.receipts_path, within)
             path = f"{folder}/{relative}"
             table = _table(messages, lambda: _read_if_there(filesystem, path))  # noqa: B023 (called before it returns)
             if table is not None:

@@ -19,6 +19,7 @@ from hadoop import Hadoop, yarn
 from kafka_sink.broker import LocalKafka
 from kafka_sink.broker.process import LeashedProcess
 from kafka_sink.cli.verification.receipts import Receipts
+from kafka_sink.kafka.clock import within
 from kafka_sink.records.receipt_file import filesystem_of
 from kerberized_kafka import KerberizedKafka, kerberized_kafka, of_keytab
 from shipment import ROOT, Shipment
@@ -115,7 +116,7 @@ def end_well(at: At, process: LeashedProcess) -> None:
     said = (at.folder / "submitted.out").read_text(errors="replace")
     assert process.returncode == 0, said[-4_000:] + at.cluster.output_of_containers("stderr")[-8_000:]
     assert read(at.kafka, at.topic) == ALL_ONCE
-    receipts = Receipts(*filesystem_of(f"{at.cluster.name_node}/receipts/{at.topic}"))
+    receipts = Receipts(*filesystem_of(f"{at.cluster.name_node}/receipts/{at.topic}", within))
     assert (receipts.files, receipts.row_count) == (MICRO_BATCHES, ALL_ONCE.total())
     assert not receipts.unreadable
 

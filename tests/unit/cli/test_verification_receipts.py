@@ -27,6 +27,7 @@ from kafka_sink.cli.verification.checking import Log, Record, RunChecksum, Verdi
 from kafka_sink.cli.verification.cluster import Cluster, client_settings
 from kafka_sink.cli.verification.receipts import Gap, Receipts, Run, gaps
 from kafka_sink.errors import RecordsUnreadable
+from kafka_sink.kafka.clock import within
 from kafka_sink.options.config import sink_config
 from kafka_sink.records import receipt_file
 from kafka_sink.records.fallback.encoder import RecordEncoder
@@ -147,18 +148,18 @@ def test_hadoops_name_of_s3_is_understood(monkeypatch: pytest.MonkeyPatch) -> No
     from_uri = SimpleNamespace(from_uri=lambda uri: asked.append(uri) or (LocalFileSystem(), "/"))
     monkeypatch.setattr("pyarrow.fs.FileSystem", from_uri)
     for path in ("s3a://b/x", "s3://b/x", "/x"):
-        filesystem_of(path)
+        filesystem_of(path, within)
     assert asked == ["s3://b/x", "s3://b/x", "/x"]
 
 
 @pytest.mark.parametrize("location", ["{}", "file://{}", "file:{}"])
 def test_a_folder_of_receipts_may_have_any_character(tmp_path: Path, location: str) -> None:
     path = str(tmp_path / "mit Leerzeichen und ü")
-    filesystem, folder = filesystem_of(location.format(path))
+    filesystem, folder = filesystem_of(location.format(path), within)
     assert (type(filesystem), folder) == (LocalFileSystem, path)
     # In a URI these are codes.
-    assert filesystem_of("file:///a%20b")[1] == "/a b"
-    assert filesystem_of("/a%20b")[1] == "/a%20b"
+    assert filesystem_of("file:///a%20b", within)[1] == "/a b"
+    assert filesystem_of("/a%20b", within)[1] == "/a%20b"
 
 
 @pytest.mark.parametrize(("row_count", "text"), [(100_000, "x"), (1_000, "x" * 1_000)], ids=["rows", "texts"])

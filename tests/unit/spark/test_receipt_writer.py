@@ -3,6 +3,7 @@
 import errno
 import os
 import pickle
+import socket
 import struct
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from threading import Event
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -20,8 +22,10 @@ import pytest
 from pyarrow.fs import LocalFileSystem
 from pyspark.sql.types import StructType
 
+from kafka_sink import records
 from kafka_sink.errors import ReceiptNotWritten, ReceiptsPathUnusable, WriteKind
 from kafka_sink.exporting.result import SENT_TYPES, ReceiptReader, ReceiptSource
+from kafka_sink.kafka.clock import within
 from kafka_sink.kafka.producer.acknowledgements import NO_OFFSET, PackedRuns
 from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -30,6 +34,7 @@ from kafka_sink.records.receipt_file import SCHEMA, columns_of
 from kafka_sink.spark.receipt_writer import PAUSES_S, leave_receipt, make_folder, write_receipt
 from kafka_sink.spark.task_results import Identity, TaskCommitMessage, TaskProof
 
+DEADLINE_S = 60
 QUERY = "2f1c9bd0-0000-4000-8000-000000000000"
 HERE = (TopicPartition("t", 0), TopicPartition("u", 7))
 
@@ -224,7 +229,7 @@ class NameNode:
     asked: str
     refused = ""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, _settings: object) -> None:
         NameNode.asked = url
 
     def at(self, path: str) -> Path:
@@ -261,13 +266,18 @@ class NameNode:
         return self.at(path).open("wb", buffering=0)
 
 
+def import_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "kafka_sink.records.receipts_in_hdfs", raising=False)
+    monkeypatch.delattr(records, "receipts_in_hdfs", raising=False)
+
+
 @pytest.fixture
 def name_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[NameNode]:
     module = ModuleType("hdfs_native")
     module.__spec__ = ModuleSpec("hdfs_native", None)
     module.__dict__.update(Client=NameNode, WriteOptions=dict)
     monkeypatch.setitem(sys.modules, "hdfs_native", module)
-    monkeypatch.delitem(sys.modules, "kafka_sink.records.receipts_in_hdfs", raising=False)
+    import_anew(monkeypatch)
     monkeypatch.setattr(NameNode, "folder", tmp_path, raising=False)
     monkeypatch.setattr(NameNode, "refused", "")
     return NameNode
@@ -280,7 +290,7 @@ def test_receipts_in_hdfs_are_written_and_replaced_by_hdfs_native(name_node: typ
     folder = tmp_path / "mit Leerzeichen" / "ü"
     assert told(folder, "base_offset") == [(20,)]
     assert [each.name for each in file(folder).parent.iterdir()] == [file(folder).name]
-    filesystem, found = receipt_file.filesystem_of(path)
+    filesystem, found = receipt_file.filesystem_of(path, within)
     (only,) = receipt_file.paths_in(filesystem, found)
     assert receipt_file.read(filesystem, only).num_rows == 1
     assert receipt_file.paths_in(filesystem, only) == [only]
@@ -305,6 +315,38 @@ def test_a_file_in_hdfs_that_was_not_finished_is_removed(
     with pytest.raises(ReceiptNotWritten, match="the lease is another's"):
         write_receipt([message("viewfs://cluster/r", 0, 0)], sleep=mock.Mock())
     assert list(file(tmp_path / "r").parent.iterdir()) == []
+
+
+def test_a_file_whose_data_node_does_not_answer_is_given_up(
+    name_node: type[NameNode], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filesystem, folder = receipt_file.filesystem_of("hdfs://nn/", within)
+    monkeypatch.setattr("kafka_sink.records.receipts_in_hdfs.DATA_TIMEOUT_S", 0.01)
+    answer = Event()
+    stuck = mock.Mock(write=lambda _: answer.wait(DEADLINE_S))
+    monkeypatch.setattr(name_node, "create", lambda *_: stuck)
+    with pytest.raises(TimeoutError, match="HDFS did not answer"), filesystem.open_output_stream(f"{folder}/a") as file:
+        file.write(b"x")
+    answer.set()
+    stuck.close.assert_not_called()
+
+
+def test_a_name_node_that_refuses_or_never_answers_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With hdfs-native itself, which must know both settings: without them the first takes 3 minutes."""
+    import_anew(monkeypatch)
+    from kafka_sink.records import receipts_in_hdfs
+
+    tries, longest_ms = map(int, receipts_in_hdfs.SETTINGS.values())
+    assert sum(min(500 * 2**n, longest_ms) for n in range(tries)) < 40_000
+    monkeypatch.setattr(receipts_in_hdfs, "SETTINGS", dict(zip(receipts_in_hdfs.SETTINGS, ("3", "10"), strict=True)))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setattr(receipts_in_hdfs, "TIMEOUT_S", 0.2)
+        path = f"hdfs://127.0.0.1:{server.getsockname()[1]}/receipts"
+        with pytest.raises(ReceiptsPathUnusable, match=r"HDFS did not answer \(within 0\.2 s\)"):
+            make_folder(path)
+    monkeypatch.setattr(receipts_in_hdfs, "TIMEOUT_S", DEADLINE_S)
+    with pytest.raises(ReceiptsPathUnusable, match="Connection refused"):
+        make_folder(path)
 
 
 def test_without_a_client_of_hdfs_the_refusal_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
