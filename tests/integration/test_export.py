@@ -10,6 +10,7 @@ from functools import reduce
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -30,8 +31,9 @@ from kafka_sink.errors import (
     UnexpectedColumn,
     WriteWouldFail,
 )
-from kafka_sink.exporting.co_partition import co_partitioned
+from kafka_sink.exporting.co_partition import co_partitioned, topic_partitions
 from kafka_sink.exporting.columns import ColumnArguments, ColumnOrName, record_frame, staged
+from kafka_sink.options.config import sink_config
 from kafka_sink.registry import serialized
 from read_back import read_topic
 from spark_writes import Here
@@ -291,6 +293,16 @@ def test_one_task_a_partition_makes_fewer_batches_and_one_order(here: Here, orde
     found = ids_by_partition(here.kafka, name)
     assert {id for id, _ in found[5]} >= {id for id in range(600) if id % 3 == 1}
     assert all(any(id % 3 == 2 for id, _ in found[n]) for n in range(PARTITIONS)), "rows without a key are spread"
+
+
+def test_executors_count_the_partitions_without_pandas(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for Spark Connect. Spark's functions of Arrow batches would ask for pandas."""
+    none = mock.Mock(side_effect=ImportError("no pandas"))
+    for asks in ("pandas.functions", "udf"):
+        monkeypatch.setattr(f"pyspark.sql.{asks}.require_minimum_pandas_version", none)
+    config = sink_config({"kafka.bootstrap.servers": here.servers, "topic": here.topic(3)})
+    assert topic_partitions(here.spark, config, from_executors=True) == 3
+    none.assert_not_called()
 
 
 def test_a_stream_by_one_call(here: Here, orders: DataFrame) -> None:
