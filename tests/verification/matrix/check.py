@@ -100,7 +100,7 @@ def written(spark: SparkSession, servers: str, folder: str, name: str) -> tuple[
             raise wrong(f"{what}, {guarantee}", error) from None
     if set(refused.values()) - {2}:
         raise Wrong(f"only one of a batch and a stream is refused: {dict(refused)}")
-    return topics, [f"{guarantee} is refused" for guarantee in refused]
+    return topics, [f"no {guarantee}" for guarantee in refused]
 
 
 def read(spark: SparkSession, servers: str, folder: str, topics: list[str]) -> list[str]:
@@ -118,7 +118,7 @@ def read(spark: SparkSession, servers: str, folder: str, topics: list[str]) -> l
             refused.append(what)
     if len(refused) == 1:
         raise Wrong(f"only a {refused[0]} is refused reading")
-    return ["reading is refused"] if refused else []
+    return ["no reading"] if refused else []
 
 
 def read_batch(spark: SparkSession, folder: str, options: dict[str, str]) -> Counter[tuple[str, str]]:
