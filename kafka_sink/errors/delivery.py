@@ -25,7 +25,7 @@ class DeliveryTimeout(DeliveryError):
     """`was_sent`: the records were sent at least once, perhaps in a larger batch that was split later.
 
     `elapsed_ms`: the age of the batch, without the time of throttling by its leader. `throttled_ms`: how long brokers
-    throttled this write.
+    throttled this write. `is_quota`: that was more than ten times kafka.delivery.timeout.ms, which ended the write.
     """
 
     topic: str
@@ -36,20 +36,23 @@ class DeliveryTimeout(DeliveryError):
     was_sent: bool
     last_error: str
     throttled_ms: int = 0
+    is_quota: bool = False
 
     def explanation(self) -> Explanation:
-        happened = (
-            f"{self.records} records for {self.topic}-{self.partition} were not acknowledged within {self.elapsed_ms} "
-            f"ms (kafka.delivery.timeout.ms) after {self.attempts} attempts; last: {self.last_error or 'no answer'}."
-        )
-        if self.throttled_ms:
-            happened += (
-                f" Brokers also throttled this write for {self.throttled_ms} ms, by a quota of its user or client id; "
-                "that time does not count."
-            )
+        records = f"{self.records} records for {self.topic}-{self.partition} were not acknowledged"
+        ended = f"after {self.attempts} attempts; last: {self.last_error or 'no answer'}."
+        throttled = f"throttled this write for {self.throttled_ms} ms, by a quota of its user or client id"
+        if self.is_quota:
+            happened = f"Brokers {throttled}, over ten times kafka.delivery.timeout.ms: {records} {ended}"
+        else:
+            happened = f"{records} within {self.elapsed_ms} ms (kafka.delivery.timeout.ms) {ended}"
+            if self.throttled_ms:
+                happened += f" Brokers also {throttled}; that time does not count."
         return self._told(
             happened,
-            "Check the partition's leader and in-sync replicas.",
+            "Raise the quota or kafka.delivery.timeout.ms."
+            if self.is_quota
+            else "Check the partition's leader and in-sync replicas.",
             known="Whether the last attempt was written is unknown." if self.was_sent else "None of them was sent.",
         )
 

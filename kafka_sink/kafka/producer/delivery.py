@@ -84,8 +84,10 @@ class Delivery:
         return next((batch for batch in batches if self._is_expired(batch, now_ms) and not batch.checked_out), None)
 
     def _is_expired(self, batch: ProducerBatch, now_ms: int) -> bool:
-        limit_ms = self._config.delivery_timeout_ms
-        return batch.waited_ms(now_ms) >= limit_ms or batch.throttled_ms >= THROTTLED_LIMITS * limit_ms
+        return batch.waited_ms(now_ms) >= self._config.delivery_timeout_ms or self._is_ended_by_quota(batch)
+
+    def _is_ended_by_quota(self, batch: ProducerBatch) -> bool:
+        return batch.throttled_ms >= THROTTLED_LIMITS * self._config.delivery_timeout_ms
 
     def _credit(self, batches: Sequence[ProducerBatch], now_ms: int) -> None:
         """Add new throttle time to `throttled_ms` of each batch. It counts if the leader of the batch's partition
@@ -151,6 +153,7 @@ class Delivery:
             records=batch.record_count,
             elapsed_ms=batch.waited_ms(now_ms),
             throttled_ms=max(batch.throttled_ms, self._throttling.throttled_ms),
+            is_quota=self._is_ended_by_quota(batch),
             attempts=batch.attempts,
             was_sent=batch.attempts > 0 or batch.base_sequence != NO_SEQUENCE,
             last_error=self._why_undelivered(batch, producer_id_error),

@@ -15,6 +15,7 @@ from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.sender import EXPIRY_GRAIN_MS
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.waits import THROTTLED_LIMITS
 from simulation.outcome import LogKey, Outcome, Record, Row, RowId, WriteOutcome
 
 # Within this, everything that was begun must have ended after the last fault.
@@ -97,8 +98,12 @@ def another_cluster_is_one(outcome: Outcome) -> Iterable[str]:
 
 
 def quotas_end_nothing(outcome: Outcome) -> Iterable[str]:
-    """A write that only quotas hold up ends well, however long it takes."""
+    """A write that only quotas hold up ends well, within ten times `delivery.timeout.ms` of throttled time."""
     for write in outcome.writes:
+        took_ms = (write.ended_ms or 0) - write.started_ms
+        is_quota = isinstance(write.error, errors.DeliveryTimeout) and write.error.is_quota
+        if is_quota and took_ms >= THROTTLED_LIMITS * write.delivery_timeout_ms:
+            continue
         if outcome.only_quotas and isinstance(write.error, errors.DeliveryError | errors.ClusterError):
             yield f"{write}: {write.error}"
 

@@ -143,7 +143,7 @@ def test_a_throttled_row_does_not_grow_old_in_its_queue() -> None:
     c.run(500 + EXPIRY_GRAIN_MS)
     failure = c.failed(DeliveryTimeout)
     assert 40_000 <= failure.elapsed_ms <= 41_000
-    assert failure.throttled_ms == 390_000
+    assert failure.throttled_ms == 390_000 and not failure.is_quota
     assert "Brokers also throttled this write for 390000 ms, by a quota of its user or client id" in str(failure)
     assert second.request.partitions[0].partition == 0
     c, _ = sending()
@@ -151,7 +151,11 @@ def test_a_throttled_row_does_not_grow_old_in_its_queue() -> None:
     run_on(c, 399_500)
     assert c.acknowledgements.failure is None
     run_on(c, 500 + EXPIRY_GRAIN_MS)
-    c.failed(DeliveryTimeout)
+    failure = c.failed(DeliveryTimeout)
+    assert failure.is_quota and failure.elapsed_ms < 40_000
+    throttled = f"Brokers throttled this write for {failure.throttled_ms} ms, by a quota of its user or client id"
+    assert str(failure).startswith(f"{throttled}, over ten times kafka.delivery.timeout.ms: 1 records for t-0 were not")
+    assert "Raise the quota or kafka.delivery.timeout.ms." in str(failure) and "in-sync" not in str(failure)
 
 
 def test_each_throttle_counts_and_the_time_between_them_does_not() -> None:
